@@ -169,8 +169,7 @@ class MarkedCode(Part):
         calls = {place_of(node): rewriter.function(node) for node in nodes}
         self._add(marks)
         for function, marked in file.codes(embedded):
-            self._swap.add(marked, function.__code__, marks)
-            self._swap.put(function, marked)
+            self._swap.put(function, marked, marks)
             if (of_function := calls.get(place(function.__code__))) is not None:
                 of_function.define(function)
 

@@ -154,7 +154,7 @@ class MarkedLines:
         calls.count_at(mark)
         return calls
 
-    def _inner_blocks(self, node: ast.AST, around: _Around) -> None:
+    def _inner_blocks(self, node: ast.stmt, around: _Around) -> None:
         if isinstance(node, Definition):
             if (calls := self._function(node)) is not None:
                 node.decorator_list.append(self._embedded.expression(calls.define, at=node))
@@ -162,12 +162,15 @@ class MarkedLines:
         inner = replace(around, depth=around.depth + _blocks_of(node))
         if isinstance(node, ast.ClassDef):
             inner = _Around(of_class=True)
-        for name in _BLOCKS:
-            statements = getattr(node, name, None)
-            if isinstance(statements, list) and statements:
-                setattr(node, name, self._block(statements, inner))
-        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-            part.body = self._block(part.body, inner)
+        for block in inner_blocks(node):
+            block[:] = self._block(block, inner)
+
+
+def inner_blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of statements in a statement, also those of functions and classes."""
+    yield from filter(None, (getattr(node, name, None) for name in _BLOCKS))
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield part.body
 
 
 def _docstring_and_future(statements: list[ast.stmt]) -> int:

@@ -169,8 +169,9 @@ class CodeSwap:
             if marked is not None and plain is not None:
                 self.add(marked, plain, marks)
 
-    def put(self, function: FunctionType, marked: CodeType) -> None:
-        """Give a function its changed code."""
+    def put(self, function: FunctionType, marked: CodeType, marks: LineMarks | None = None) -> None:
+        """Add a function's changed code, and give it to the function."""
+        self.add(marked, function.__code__, marks)
         function.__code__ = marked
         self._references = []
 

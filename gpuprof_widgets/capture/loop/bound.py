@@ -18,20 +18,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from itertools import zip_longest
 from types import GeneratorType
 from typing import Any
 
+from torch.nn import Module
+
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
-from gpuprof_widgets.capture.code import Embedded
+from gpuprof_widgets.capture.code import FUNCTIONS, Embedded
+from gpuprof_widgets.capture.lines.rewrite import inner_blocks
 from gpuprof_widgets.capture.lines.sources import SourceFile
-from gpuprof_widgets.capture.loop.iterations import Schedule
-from gpuprof_widgets.capture.loop.steps import (
-    Counting,
-    Steps,
-    is_progress_bar,
-    watched,
-    watched_async,
-)
+from gpuprof_widgets.capture.loop.iterations import Schedule, StepLoop
+from gpuprof_widgets.capture.loop.steps import Steps, is_progress_bar, watched, watched_async
 from gpuprof_widgets.capture.loop.training import (
     LOOPS,
     Level,
@@ -48,12 +46,6 @@ _EXPLICIT = (
     "recorded, and --steps bounded no loop"
 )
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
-_OVER_MODEL = frozenset(
-    f"Module.{start}{kind}"
-    for kind in ("parameters", "children", "modules", "buffers")
-    for start in ("", "named_")
-)
-"""Generators that go through the parts of a model."""
 
 
 def loop_bound(options: Options) -> Rewrite | None:
@@ -84,7 +76,7 @@ class LoopBound:
         self._thread = 0
         self.running: list[LoopRun] = []
         """The runs of watched loops, the outermost first."""
-        self._counting: Counting | None = None
+        self._loop: StepLoop | None = None  # the counted one, as its recording sees it
         self._site: LoopSite | None = None
         self._run: LoopRun | None = None  # the run that is counted
         self._steps_made = 0  # by optimizers, since the loop is counted
@@ -116,11 +108,10 @@ class LoopBound:
             self.program.add(file.outermost, file=file.label, tree=file.tree)
         self.program.settle()
         for file in files:
-            nodes = file.outermost
-            inside = {part for node in nodes for part in ast.walk(node)}
-            for node in nodes:
+            nodes = [part for node in file.outermost for part in ast.walk(node)]
+            for node in file.outermost:
                 node.body = self._with_watched_loops(node.body, embedded)
-            sites = [site for site in self.program.sites.values() if site.node in inside]
+            sites = filter(None, map(self.program.sites.get, nodes))
             if any(site.level >= Level.GRADIENTS or site.leads for site in sites):
                 yield file
 
@@ -129,19 +120,16 @@ class LoopBound:
     ) -> list[ast.stmt]:
         """Return the statements with their loops watched; ``looks`` for more after imports."""
         rewritten: list[ast.stmt] = []
-        for number, node in enumerate(body):
+        for node, following in zip_longest(body, body[1:]):
             # What may run later, or again, is rewritten by then: a search would come too late.
-            runs_once = not isinstance(node, (*_DEFINITIONS, *LOOPS))
-            for block in _blocks(node):
+            runs_once = not isinstance(node, (*FUNCTIONS, ast.ClassDef, *LOOPS))
+            for block in inner_blocks(node):
                 block[:] = self._with_watched_loops(block, embedded, looks=looks and runs_once)
             site = self.program.sites.get(node)
             rewritten.append(
                 node if site is None else _watched(node, LoopUse(self, site), embedded)
             )
-            is_last_import = isinstance(node, _IMPORTS) and not isinstance(
-                body[number + 1] if number + 1 < len(body) else None, _IMPORTS
-            )
-            if looks and is_last_import and getattr(node, "module", "") != "__future__":
+            if looks and isinstance(node, _IMPORTS) and not isinstance(following, _IMPORTS):
                 call = embedded.call(LoopUse(self).look, at=node)
                 rewritten.append(ast.copy_location(ast.Expr(call), node))
         return rewritten
@@ -154,7 +142,7 @@ class LoopBound:
         return any(map(self._is_candidate, self.program.sites.values()))
 
     def _is_candidate(self, site: LoopSite) -> bool:
-        return site.level >= Level.LOADS or (not site.function and self.program.is_innermost(site))
+        return site.level >= Level.LOADS or (not site.function and site.is_innermost)
 
     @property
     def expects_training(self) -> bool:
@@ -201,16 +189,18 @@ class LoopBound:
         if self._site is None and self._should_take(run):
             self._site, self._run = run.site, run
             self._steps_made, self._is_announced = 0, False
-            self._counting = Counting(
-                self._schedule, run.site.place, explicit=False, before=run.items
-            ).__enter__()
-        if self._counting is None or not self._is_counted(run):
+            self._loop = self.take(run.site.place, before=run.items)
+        if self._loop is None or run.site is not self._site:
+            return True
+        if self._run not in self.running:
+            self._run = run
+        if self._run is not run:  # of several runs of the loop at a time, the first is counted
             return True
         # A loop around one that may train is told of in its second round: it has not given way.
         if not self._is_announced and (run.items or not run.site.leads):
             self._is_announced = True
             self.announce(f"the loop of {run.site.place} ({run.site.text})")
-        if self._counting.next_step() or self._released_idle_loop(run):
+        if self._loop.next_step() or self._released_idle_loop(run):
             return True
         self._over = True
         for enclosing in self.running[: self.running.index(run) + 1]:
@@ -231,13 +221,12 @@ class LoopBound:
             return False
         return level == Level.LOADS or (best == Level.RUNS and self._is_candidate(run.site))
 
-    def _is_counted(self, run: LoopRun) -> bool:
-        """Whether this run is counted: of several runs of the counted loop at a time, the first."""
-        if run.site is not self._site:
-            return False
-        if self._run not in self.running:
-            self._run = run
-        return self._run is run
+    def take(self, place: str, *, before: int) -> StepLoop:
+        """Return a loop that is recorded from now on, ``before`` iterations of which have run."""
+        recorder = self._recorder()
+        loop = StepLoop(recorder, self._schedule, place=place, explicit=False, before=before)
+        recorder.take(loop)
+        return loop
 
     def made_step(self) -> None:
         """Note an optimizer's step, in the innermost loop that runs."""
@@ -250,22 +239,23 @@ class LoopBound:
             self.program.exclude(self._site)
             self._release()
 
-    def left(self, run: LoopRun, *, exhausted: bool) -> None:
-        """Note that a loop has ended; with the outermost one so has the counting.
+    def left(self, run: LoopRun) -> None:
+        """Note, once, that a loop has ended; with the outermost one so has the counting.
 
         Before that it may begin anew.
         """
-        self.running = [other for other in self.running if other is not run]
-        counting = self._counting
-        if counting is None or not self.is_here:
+        if run not in self.running:
             return
-        loop = counting.loop
-        if run is self._run and loop is not None and not run.ended:
-            loop.pause(exhausted=exhausted)
-        if self.running or (loop is not None and loop.waits_for_cycle):
+        self.running.remove(run)
+        loop = self._loop
+        if loop is None or self._over or not self.is_here:
             return
-        counting.__exit__(None, None, None)
-        if loop is None or loop.goes_on or loop.has_all:
+        if run is self._run and not run.ended:
+            loop.pause(exhausted=run.has_no_more)
+        if self.running or loop.waits_for_cycle:
+            return
+        loop.close()
+        if loop.goes_on or loop.has_all:
             self._over = True
         elif not loop.recorded:
             self._too_short = loop.notes()
@@ -295,7 +285,7 @@ class LoopBound:
         recorder = self._recorder()
         if recorder is not None:
             recorder.release()
-        self._counting = self._site = self._run = None
+        self._loop = self._site = self._run = None
 
     def announce(self, loop: str, *, ends: bool = True) -> None:
         """Say which loop is bounded."""
@@ -429,10 +419,11 @@ class LoopRun:
         self._loads = is_loader(source)
         kinds = type(source).__mro__
         self.over_model = any(kind.__module__.startswith("torch.nn.modules") for kind in kinds)
-        if isinstance(source, GeneratorType):
-            self.over_model = source.__qualname__ in _OVER_MODEL
+        if isinstance(source, GeneratorType):  # such as `model.parameters()`
+            self.over_model = source.gi_code.co_filename == Module.parameters.__code__.co_filename
+        self.has_no_more = False
+        """It asked for an item, or its condition, when there was none left."""
         self._bound = bound
-        self._exhausted = self._closed = False
 
     def __enter__(self) -> None:
         self._bound.running.append(self)
@@ -448,24 +439,13 @@ class LoopRun:
 
     def exhausted(self) -> None:
         """Note that the loop has no further item."""
-        self._exhausted = True
+        self.has_no_more = True
 
     def __exit__(self, *error: Any) -> None:
-        if not self._closed:
-            self._closed = True
-            self._bound.left(self, exhausted=self._exhausted)
+        self._bound.left(self)
 
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the bodies of a statement, also those of functions and classes."""
-    blocks = (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
-    yield from filter(None, blocks)
-    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-        yield part.body
 
 
 def _watched(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:

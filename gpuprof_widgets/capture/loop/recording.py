@@ -27,10 +27,9 @@ from gpuprof_widgets.capture.cell import applied_rewrite
 from gpuprof_widgets.capture.code import Embedded, FunctionsElsewhere, is_users
 from gpuprof_widgets.capture.lines.sources import CodeSwap, source_files
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.iterations import Schedule
-from gpuprof_widgets.capture.loop.steps import Counting, fetched
+from gpuprof_widgets.capture.loop.iterations import StepLoop
+from gpuprof_widgets.capture.loop.steps import fetched
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.options import Options
 
 _BY_HAND = (
     "write `for batch in gpuprof_widgets.steps(loader)` in it, or give the trainer a "
@@ -56,7 +55,7 @@ class BoundedLoop(Part):
         self._swap = CodeSwap()
         self._known: set[FunctionType] = set()
         self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
-        self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
+        self._unseen = UnseenLoop(bound, context.cell_labels)
         self._starts: ProcessStarts | None = None
 
     def start(self) -> None:
@@ -86,7 +85,6 @@ class BoundedLoop(Part):
         embedded = Embedded()
         for file in self._bound.watch([file for file in files if file.functions], embedded):
             for function, changed in file.codes(embedded):
-                self._swap.add(changed, function.__code__)
                 self._swap.put(function, changed)
 
     def notes(self) -> list[str]:
@@ -113,20 +111,18 @@ class UnseenLoop:
     its loader anew, or fail; it goes on, unrecorded.
     """
 
-    def __init__(self, bound: LoopBound, options: Options, cell_labels: Mapping[str, str]) -> None:
+    def __init__(self, bound: LoopBound, cell_labels: Mapping[str, str]) -> None:
         self._bound = bound
         self._cell_labels = cell_labels
-        self._schedule = Schedule.of(options)
         self._undo: list[Any] = []
-        self._counting: Counting | None = None
+        self._loop: StepLoop | None = None
         self._source: Any = None  # the loader or the optimizer that is counted
         self._counted = ""
         self._can_end = False  # a `for` asks for the batches, and simply ends with them
         self._ended = False
         self._loaders: dict[int, _Loader] = {}  # by id of the sampler, which they keep alive
         self._last: _Loader | None = None  # of the last batch
-        self._steps_since: Counter[int] = Counter()  # since the last batch, by id of the optimizer
-        self._optimizers: dict[int, Any] = {}  # by id, kept alive so that no other gets the id
+        self._steps_since: Counter[Any] = Counter()  # since the last batch, by optimizer
 
     def start(self) -> None:
         """Hook into every DataLoader and every optimizer."""
@@ -166,9 +162,9 @@ class UnseenLoop:
         loader.batches += 1
         self._last = loader
         self._steps_since.clear()
-        if self._counting is None or loader is not self._source or self._ended:
+        if self._loop is None or loader is not self._source or self._ended:
             return True
-        if self._counting.next_step():
+        if self._loop.next_step():
             return True
         self._ended = True
         self._can_end = _asked_by_for(sys._getframe(2))
@@ -176,7 +172,7 @@ class UnseenLoop:
 
     def _exhausted(self, iterator: Any) -> None:
         """Note that the DataLoader has no further batch: the next epoch may begin."""
-        loop = self._counting.loop if self._counting is not None else None
+        loop = self._loop
         if loop is not None and self._loader_of(iterator) is self._source and not self._ended:
             loop.pause(exhausted=True)
 
@@ -188,27 +184,26 @@ class UnseenLoop:
         if torch.compiler.is_compiling() or not self._bound.is_here:
             return  # a compiler reads hooks as well, and shall see nothing else of this one
         self._bound.made_step()
-        self._steps_since[id(optimizer)] += 1
-        self._optimizers[id(optimizer)] = optimizer
+        self._steps_since[optimizer] += 1
         if self._last is not None:
             self._last.trains = True
-        number = self._steps_since[id(optimizer)]
+        number = self._steps_since[optimizer]
         if self._may_take and (self._last is None or number > 1):  # steps without batches between
             self._take(optimizer, "optimizer's steps", ends=False, before=number)
-        if self._counting is not None and optimizer is self._source and not self._ended:
-            self._ended = not self._counting.next_step()
+        if self._loop is not None and optimizer is self._source and not self._ended:
+            self._ended = not self._loop.next_step()
 
     @property
     def _may_take(self) -> bool:
         bound = self._bound
-        return self._counting is None and bound.is_open and not bound.waits_in_training
+        return self._loop is None and bound.is_open and not bound.waits_in_training
 
     def _take(self, source: Any, unit: str, *, ends: bool, before: int) -> None:
         """Count batches or steps from now on; ``unit`` is the word for them."""
         place = self._place()
         self._source, self._counted = source, f"the {unit} of {place}"
         self._bound.announce(f"the loop over {self._counted}", ends=ends)
-        self._counting = Counting(self._schedule, place, explicit=False, before=before).__enter__()
+        self._loop = self._bound.take(place, before=before)
 
     def _place(self) -> str:
         """Return the file or cell, and the line, of the user's code that led here."""

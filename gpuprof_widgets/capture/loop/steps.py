@@ -50,7 +50,7 @@ class Steps(Generic[Item]):
 
     def counting(self) -> Counting:
         """Return a new run through this loop."""
-        return Counting(self._schedule, self._place, explicit=True, alone=self._alone)
+        return Counting(self._schedule, self._place, self._alone)
 
 
 class Run(Protocol):
@@ -151,20 +151,10 @@ def fetched(
 class Counting:
     """One run through a loop: in the active recording, in one of its own, or in none."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        place: str,
-        *,
-        explicit: bool,
-        alone: Alone | None = None,
-        before: int = 0,
-    ) -> None:
+    def __init__(self, schedule: Schedule, place: str, alone: Alone | None) -> None:
         self._schedule = schedule
         self._place = place
-        self._explicit = explicit
         self._alone = alone
-        self._before = before
         self._run: AbstractContextManager[Any] | None = None
         self.loop: StepLoop | None = None
         """The loop as its recording counts it."""
@@ -176,13 +166,7 @@ class Counting:
             self._run.__enter__()
         recorder = Active.recorder
         if recorder is not None:
-            loop = StepLoop(
-                recorder,
-                self._schedule,
-                place=self._place,
-                explicit=self._explicit,
-                before=self._before,
-            )
+            loop = StepLoop(recorder, self._schedule, place=self._place, explicit=True)
             self.loop = loop if recorder.take(loop) else None
         return self
 

@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from types import ModuleType
 from typing import Any
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite, applied_rewrite
 from gpuprof_widgets.capture.code import COMPREHENSIONS, FUNCTIONS, Embedded
-from gpuprof_widgets.capture.lines.sources import place, place_of
+from gpuprof_widgets.capture.lines.sources import Definition, place, place_of
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.options import Options
 
 Loop = ast.For | ast.AsyncFor | ast.While
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
@@ -61,9 +60,9 @@ class LoopSite:
     file: str
     function: str
     """The function in which it stands; empty at the top level."""
-    inner: list[ast.AST]
-    """The loops in its body."""
     text: str
+    inner: list[LoopSite] = field(default_factory=list)
+    """The loops in its body."""
     level: Level = Level.RUNS
     leads: bool = False
     """Its body, or a function called there, has a training loop."""
@@ -74,6 +73,11 @@ class LoopSite:
     def place(self) -> str:
         """``line 5``, or ``line 12 of train.py``."""
         return f"line {self.node.lineno}" + (f" of {self.file}" if self.file else "")
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether its body has no loop that could be meant."""
+        return all(site.excluded and site.is_innermost for site in self.inner)
 
 
 @dataclass
@@ -90,16 +94,15 @@ class Program:
     trains_out_of_sight: bool = False
     """Whether a comprehension trains, or a function without source."""
     _statements: list[ast.stmt] = field(default_factory=list)
-    _functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
+    _functions: dict[str, list[Definition]] = field(default_factory=lambda: defaultdict(list))
     _methods: set[ast.AST] = field(default_factory=set)
     _imported: set[str] = field(default_factory=set)
     _levels: dict[ast.AST, Level] = field(default_factory=dict)
 
     def add(
-        self, statements: Iterable[ast.stmt], *, file: str = "", tree: ast.Module | None = None
+        self, statements: Sequence[ast.stmt], *, file: str = "", tree: ast.Module | None = None
     ) -> None:
         """Add statements with their loops, such as the functions of another ``file``."""
-        statements = list(statements)
         self._statements += statements
         for node in _walk(statements if tree is None else tree.body):
             if isinstance(node, ast.ClassDef):
@@ -107,10 +110,28 @@ class Program:
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self._imported |= {name.asname or name.name.split(".")[0] for name in node.names}
         for node in _walk(statements):
-            if isinstance(node, FUNCTIONS) and node not in self._functions[node.name]:
+            if isinstance(node, FUNCTIONS):
                 self._functions[node.name].append(node)
-        for site in _sites(statements, file, function=""):
-            self.sites.setdefault(site.node, site)
+        self._add_sites(statements, file, function="", around=None)
+
+    def _add_sites(
+        self, nodes: Iterable[ast.AST], file: str, function: str, around: LoopSite | None
+    ) -> None:
+        """Add the loops, but for those of generators, which make items for another loop."""
+        for node in nodes:
+            if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
+                site = self.sites[node] = LoopSite(node, file, function, _text(node))
+                if around is not None:
+                    around.inner.append(site)
+                self._add_sites(node.body, file, function, site)
+                self._add_sites(node.orelse, file, function, around)
+            elif isinstance(node, FUNCTIONS):
+                if not any(map(_yields, node.body)):
+                    self._add_sites(node.body, file, node.name, None)
+            elif isinstance(node, ast.ClassDef):
+                self._add_sites(node.body, file, function, None)
+            else:
+                self._add_sites(ast.iter_child_nodes(node), file, function, around)
 
     def settle(self) -> None:
         """Set the level of every loop, now that all statements are added."""
@@ -125,7 +146,7 @@ class Program:
             site.level = self._level(nodes) or known
         self.trains_out_of_sight = any(map(self._trains_unseen, self._statements))
         functions = {function for of_name in self._functions.values() for function in of_name}
-        leading: set[Function] = set()  # that have a training loop, or call one that has
+        leading: set[Definition] = set()  # that have a training loop, or call one that has
         while new := {one for one in functions - leading if self._leads([one], leading)}:
             leading |= new
         for site in self.sites.values():
@@ -142,12 +163,7 @@ class Program:
         site.excluded = True
         self.compare()
 
-    def is_innermost(self, site: LoopSite) -> bool:
-        """Whether its body has no loop that could be meant."""
-        inner = filter(None, map(self.sites.get, site.inner))
-        return all(loop.excluded for loop in inner)
-
-    def _leads(self, nodes: Iterable[ast.AST], leading: set[Function]) -> bool:
+    def _leads(self, nodes: Iterable[ast.AST], leading: set[Definition]) -> bool:
         """Whether this code, or a function called there, has a training loop."""
         for node in _walk(nodes):
             site = self.sites.get(node)
@@ -164,8 +180,7 @@ class Program:
                 parts = (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
                 if self._level(parts) >= Level.GRADIENTS:
                     return True
-        calls = (node for node in _nodes_outside_loops(statement) if isinstance(node, ast.Call))
-        return any(self._is_training_by_name(call) for call in calls)
+        return any(map(self._is_training_by_name, _calls_outside_loops(statement)))
 
     def _is_training_by_name(self, call: ast.Call) -> bool:
         """Whether it is ``fit(net)`` or ``trainer.train()`` without source, not ``net.train()``."""
@@ -180,9 +195,8 @@ class Program:
         return bool(call.args) or "train" in last_name(owner).lower()
 
     def _level(self, nodes: Iterable[ast.AST]) -> Level:
-        parts = (part for node in nodes for part in _nodes_outside_loops(node))
-        calls = (part for part in parts if isinstance(part, ast.Call))
-        return max((self._call_level(call) for call in calls), default=Level.RUNS)
+        calls = (call for node in nodes for call in _calls_outside_loops(node))
+        return max(map(self._call_level, calls), default=Level.RUNS)
 
     def _call_level(self, call: ast.Call) -> Level:
         if isinstance(call.func, ast.Attribute):
@@ -194,13 +208,13 @@ class Program:
             return Level.GRADIENTS
         return max(map(self._function_level, self._called(call)), default=Level.RUNS)
 
-    def _function_level(self, function: Function) -> Level:
+    def _function_level(self, function: Definition) -> Level:
         if function not in self._levels:
             self._levels[function] = Level.RUNS  # for now: it may call itself
             self._levels[function] = self._level(function.body)
         return self._levels[function]
 
-    def _called(self, call: ast.Call) -> list[Function]:
+    def _called(self, call: ast.Call) -> list[Definition]:
         """Return the functions that may be called there: those of that name, or the one known.
 
         What has an owner, such as `model.train()`, is a method, unless the owner was imported.
@@ -209,13 +223,12 @@ class Program:
         functions = [function for function in named if _fits(call, function)]
         if not isinstance(call.func, ast.Attribute):
             return [one for one in functions if one not in self._methods]
-        name = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
-        value = self.names.get(name)
+        owner = call.func.value
+        value, name = self._value(owner), getattr(owner, "id", "")
         if value is None or name == "self":
             is_imported = name in self._imported
             return [one for one in functions if is_imported or one in self._methods]
-        places = [vars(value)] if type(value) is ModuleType else map(vars, type(value).__mro__)
-        method = next((names[call.func.attr] for names in places if call.func.attr in names), None)
+        method = inspect.getattr_static(value, call.func.attr, None)
         code = getattr(getattr(method, "__func__", method), "__code__", None)
         return [one for one in functions if code is not None and place(code) == place_of(one)]
 
@@ -238,24 +251,12 @@ def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     return (part for node in nodes for part in ast.walk(node))
 
 
-def _sites(nodes: Iterable[ast.AST], file: str, *, function: str) -> Iterator[LoopSite]:
-    for node in nodes:
-        if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
-            inside = (part for statement in node.body for part in _nodes_in_scope(statement))
-            inner: list[ast.AST] = [part for part in inside if isinstance(part, LOOPS)]
-            yield LoopSite(node, file, function, inner, _text(node))
-        if not _is_generator(node):
-            name = node.name if isinstance(node, FUNCTIONS) else function
-            yield from _sites(ast.iter_child_nodes(node), file, function=name)
-
-
-def _is_generator(node: ast.AST) -> bool:
-    """Whether it is a generator, whose loops make items for another loop."""
-    return isinstance(node, FUNCTIONS) and any(
-        isinstance(part, (ast.Yield, ast.YieldFrom))
-        for statement in node.body
-        for part in _nodes_in_scope(statement)
-    )
+def _yields(node: ast.AST) -> bool:
+    """Whether this code of a function makes it a generator."""
+    if isinstance(node, _SCOPES):
+        return False
+    is_yield = isinstance(node, (ast.Yield, ast.YieldFrom))
+    return is_yield or any(map(_yields, ast.iter_child_nodes(node)))
 
 
 def _goes_through_optimizers(loop: Loop) -> bool:
@@ -272,7 +273,7 @@ def _goes_through_optimizers(loop: Loop) -> bool:
     )
 
 
-def _fits(call: ast.Call, function: Function) -> bool:
+def _fits(call: ast.Call, function: Definition) -> bool:
     """Whether the call has enough arguments for the function, and not too many."""
     unpacks = any(isinstance(argument, ast.Starred) for argument in call.args)
     if unpacks or any(keyword.arg is None for keyword in call.keywords):
@@ -284,29 +285,19 @@ def _fits(call: ast.Call, function: Function) -> bool:
     return has_room and with_owner >= most - len(taken.defaults)
 
 
-def _nodes_outside_loops(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the node and what is in it, without the insides of functions and bodies of loops.
-
-    Comprehensions are loops as well.
-    """
-    yield node
+def _calls_outside_loops(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls, without the insides of functions and bodies of loops and comprehensions."""
     if isinstance(node, _SCOPES):
         return
     children: Iterable[ast.AST] = ast.iter_child_nodes(node)
-    if isinstance(node, COMPREHENSIONS):
+    if isinstance(node, ast.Call):
+        yield node
+    elif isinstance(node, COMPREHENSIONS):
         children = [node.generators[0].iter]
     elif isinstance(node, LOOPS) and not _goes_through_optimizers(node):
         children = [node.test if isinstance(node, ast.While) else node.iter]
     for child in children:
-        yield from _nodes_outside_loops(child)
-
-
-def _nodes_in_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the node and what is in it, without the insides of functions."""
-    yield node
-    if not isinstance(node, _SCOPES):
-        for child in ast.iter_child_nodes(node):
-            yield from _nodes_in_scope(child)
+        yield from _calls_outside_loops(child)
 
 
 def last_name(node: ast.AST) -> str:
