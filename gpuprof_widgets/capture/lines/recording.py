@@ -176,7 +176,7 @@ class MarkedCode(Part):
 
 def _counted(trace: Trace, marks: list[LineMarks]) -> Trace:
     """Return the trace with regions of several rounds counted as these, without those of none."""
-    rounds = {marker: n for one in marks for marker, n in one.counted_rounds().items()}
+    rounds = {marker: n for one in marks for marker, n in one.rounds.items()}
     if not rounds:
         return trace
     names = trace.slices["name"]
@@ -247,21 +247,14 @@ def _name(marks: LineMarks, line: int) -> str:
 
 def _notes_on(marks: LineMarks) -> Iterator[str]:
     short = marks.short_lines()
-    if short:
-        yield (
-            f"{_recorded_at_first(marks, short)} runs only, because marking a run would take "
-            "longer than the run itself"
-        )
     beyond = [line for line in marks.lines_beyond() if line not in short]
-    if beyond:
-        yield f"{_recorded_at_first(marks, beyond)} {LIMIT:,} runs only"
-
-
-def _recorded_at_first(marks: LineMarks, lines: list[int]) -> str:
-    numbers = ", ".join(map(str, lines))
-    if len(lines) > 1:
-        return f"{marks.label}: lines {numbers} are recorded for their first"
-    return f"{marks.label}: line {numbers} is recorded for its first"
+    because = " runs only, because marking a run would take longer than the run itself"
+    for lines, first in ((short, because), (beyond, f" {LIMIT:,} runs only")):
+        if lines:
+            numbers = ", ".join(map(str, lines))
+            many = f"lines {numbers} are recorded for their first"
+            one = f"line {numbers} is recorded for its first"
+            yield f"{marks.label}: {many if len(lines) > 1 else one}{first}"
 
 
 def lines_rewrite(options: Options) -> LinesRewrite | None:

@@ -149,7 +149,9 @@ class LineMarks:
         self._marks: dict[tuple[int, bool], LineMark] = {}
         self._beyond: set[int] = set()
         self._short: set[int] = set()
-        self._rounds: dict[str, list[int]] = {}
+        self._lines_of_rounds: dict[str, int] = {}
+        self.rounds: dict[str, int] = {}
+        """How many rounds ran in each region of several, by its marker."""
         self.repeated: list[Any] = []
         """The `Loop` and `Calls` (see `repeated`) that go on without regions from some time on."""
         self.run_ns, self.op_ns = 0.0, 0.0
@@ -194,19 +196,11 @@ class LineMarks:
         """Return the marks of these lines."""
         return [mark for (line, _), mark in self._marks.items() if line in lines]
 
-    def rounds(self, line: int) -> tuple[str, Any]:
+    def region_of_rounds(self, line: int) -> tuple[str, Any]:
         """Return one region for many rounds of a loop over this line, and its marker."""
-        marker = f"{self._prefix}:{line}:rounds:{len(self._rounds)}"
-        self._rounds[marker] = [line, 0]
+        marker = f"{self._prefix}:{line}:rounds:{len(self.rounds)}"
+        self._lines_of_rounds[marker], self.rounds[marker] = line, 0
         return marker, _Recorded(_items(_RecordFunctionFast(marker)))
-
-    def count_rounds(self, marker: str, rounds: int) -> None:
-        """Say how many rounds ran in that region."""
-        self._rounds[marker][1] = rounds
-
-    def counted_rounds(self) -> dict[str, int]:
-        """Return how many rounds ran in each region of several, by its marker."""
-        return {marker: rounds for marker, (_, rounds) in self._rounds.items()}
 
     def lines(self) -> list[int]:
         """Return the lines on which statements begin, in order."""
@@ -224,7 +218,7 @@ class LineMarks:
         """Yield each marker, its line, and whether it is of resumed executions."""
         for (line, resumed), mark in self._marks.items():
             yield mark.marker, line, resumed
-        yield from ((marker, line, False) for marker, (line, _) in self._rounds.items())
+        yield from ((marker, line, False) for marker, line in self._lines_of_rounds.items())
 
     def text(self, line: int) -> str:
         """Return the source of a line, without its indentation."""

@@ -143,7 +143,7 @@ class Loop:
         if self._regions > LIMIT:
             self._is_lost = True
             return UNRECORDED
-        marker, region = self._marks.rounds(self._single)
+        marker, region = self._marks.region_of_rounds(self._single)
         execution.count_plain_rounds(marker)
         return region
 
@@ -232,10 +232,10 @@ class _Execution:
         if not marker:
             return
         if self._left is not None:
-            self._marks.count_rounds(marker, self._expected - length_hint(self._left))
+            self._marks.rounds[marker] = self._expected - length_hint(self._left)
         else:
             assert self._obtained is not None
-            self._marks.count_rounds(marker, next(self._obtained) - 1)
+            self._marks.rounds[marker] = next(self._obtained) - 1
 
     def plain(self) -> Iterator[Any]:
         """Return the items of the rounds that follow."""

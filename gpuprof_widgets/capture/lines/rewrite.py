@@ -13,9 +13,9 @@ from typing import Any
 from gpuprof_widgets.capture.code import COMPREHENSIONS, FUNCTIONS, Embedded
 from gpuprof_widgets.capture.lines.regions import LineMarks
 from gpuprof_widgets.capture.lines.repeated import Calls, Loop
-from gpuprof_widgets.capture.lines.suspended import Suspensions
+from gpuprof_widgets.capture.lines.sources import Definition
+from gpuprof_widgets.capture.lines.suspended import LastExpression, Suspensions
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (*FUNCTIONS, ast.ClassDef)
 _ALIASES: tuple[type, ...] = tuple(filter(None, [getattr(ast, "TypeAlias", None)]))  # 3.12
 _WITHOUT_TIME = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
@@ -49,17 +49,16 @@ class MarkedLines:
         self._marks = marks
         self._embedded = embedded
         self._suspensions = Suspensions(marks)
+        self._suspending = _Suspending(self._suspensions, embedded)
         self._last_line = 0  # of the last region in the block that was rewritten last
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Rewrite the statements of a cell or of a function's body."""
-        suspending = _Suspending(self._suspensions, self._embedded)
-        return self._block([suspending.visit(node) for node in statements], _Around())
+        return self._block([self._suspending.visit(node) for node in statements], _Around())
 
     def function(self, node: Definition) -> Calls | None:
         """Rewrite the body of a function; return its calls, where they are counted."""
-        suspending = _Suspending(self._suspensions, self._embedded)
-        node.body = [suspending.visit(part) for part in node.body]
+        node.body = [self._suspending.visit(part) for part in node.body]
         return self._function(node)
 
     def last(self, node: ast.expr) -> tuple[ast.expr, Callable[[], Any]]:
@@ -70,8 +69,8 @@ class MarkedLines:
         goes_on = node.lineno == self._last_line
         if not _suspends(node):
             return node, self._marks.mark(node.lineno, resumed=goes_on).next
-        node = _Suspending(self._suspensions, self._embedded).visit(node)
-        region = self._suspensions.last(node.lineno, goes_on=goes_on)
+        node = self._suspending.visit(node)
+        region = self._suspensions.next(node.lineno, goes_on=goes_on, kind=LastExpression)()
         begun = self._embedded.call(region.begin_here, at=node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [begun, node]), node), lambda: region
 

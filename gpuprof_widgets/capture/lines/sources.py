@@ -3,7 +3,7 @@
 `source_files` finds the definitions of functions whose source is still what they run. `CodeSwap`
 gives functions their rewritten code, and takes it from every function that has it by then.
 Compilers that read the code of functions (torch.compile, numba, ...) must find it plain, for they
-would meet regions in it: `read_plain` sees to that. Which functions they read is known no earlier.
+would meet regions in it: `READERS` are replaced. Which functions they read is known no earlier.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ class SourceFile:
         if not self.functions:
             return
         like = self.functions[0][0].__code__
-        codes = {
-            place(code): code for code in _all_codes(embedded.filled(_compiled(self.tree, like)))
-        }
+        code = embedded.filled(_compiled(self.tree, like))
+        codes = {place(inner): inner for inner in _all_codes(code)}
         yield from ((function, codes[place(function.__code__)]) for function, _ in self.functions)
 
 
@@ -153,15 +152,16 @@ class CodeSwap:
 
     def add(self, marked: CodeType, plain: CodeType, marks: LineMarks | None = None) -> None:
         """Add a code and those inside it; raises a `ValueError` where they do not match."""
-        self._plain.update(
-            {
-                id(changed): (changed, original, marks)
-                for changed, original in code_pairs(marked, plain)
-            }
-        )
+        for changed, original in code_pairs(marked, plain):
+            self._plain[id(changed)] = changed, original, marks
         self._files.add(marked.co_filename)
         self._references = self._count_references()
-        read_plain(self._read)
+        if not _swaps:
+            for module in READERS.keys() & sys.modules.keys():
+                _replace(sys.modules[module])
+            sys.meta_path.insert(0, _at_import)
+        if self not in _swaps:
+            _swaps.append(self)
 
     def add_cell(self, cell: CellCode, marks: LineMarks | None = None) -> None:
         """Add the codes of a cell that were rewritten."""
@@ -182,7 +182,12 @@ class CodeSwap:
 
     def take(self) -> None:
         """Give every living function its plain code, however it got the changed one."""
-        read_any(self._read)
+        if self in _swaps:
+            _swaps.remove(self)
+            if not _swaps:
+                sys.meta_path.remove(_at_import)
+                while _replaced:
+                    setattr(*_replaced.pop())
         if self._count_references() == self._references:
             return  # no function has it: searching all objects takes tens of milliseconds
         for candidate in gc.get_objects():
@@ -199,14 +204,6 @@ class CodeSwap:
             if marked.co_name == "<lambda>" or not marked.co_name.startswith("<")
         ]
 
-    def _read(self, code: CodeType) -> CodeType:
-        """Return what a compiler reads in place of this code."""
-        plain = self.plain_of(code)
-        if plain is None:
-            return code
-        self.compiled[plain.co_qualname] = None
-        return plain
-
     def plain_of(self, code: CodeType) -> CodeType | None:
         """Return the plain code of a changed one; None for any other code."""
         known = self._plain.get(id(code))
@@ -218,9 +215,6 @@ class CodeSwap:
                 return plain.replace(co_flags=code.co_flags)
         return None
 
-
-PlainOf = Callable[[CodeType], CodeType]
-"""Returns the plain code of changed code, and any other code as it is."""
 
 READERS = {
     "torch._dynamo.convert_frame": ("_compile", "compile_frame"),
@@ -237,28 +231,10 @@ READERS = {
 _HOLDERS = ("forward", "fn", "__func__")
 """Where a module, Dynamo's variable and a method have their function."""
 
-_plain_of: list[PlainOf] = []
+_swaps: list[CodeSwap] = []
+"""Those whose plain code compilers read, as long as there is any."""
+
 _replaced: list[tuple[Any, str, Any]] = []
-
-
-def read_plain(plain_of: PlainOf) -> None:
-    """Make compilers read plain code, as this function returns it, from now on."""
-    if not _plain_of:
-        for module in READERS.keys() & sys.modules.keys():
-            _replace(sys.modules[module])
-        sys.meta_path.insert(0, _at_import)
-    if plain_of not in _plain_of:
-        _plain_of.append(plain_of)
-
-
-def read_any(plain_of: PlainOf) -> None:
-    """Undo `read_plain`; with the last function the compilers are as they were."""
-    if plain_of in _plain_of:
-        _plain_of.remove(plain_of)
-        if not _plain_of:
-            sys.meta_path.remove(_at_import)
-            while _replaced:
-                setattr(*_replaced.pop())
 
 
 def _replace(module: ModuleType) -> None:
@@ -283,8 +259,10 @@ def _reads_plain(reader: Callable[..., Any]) -> Callable[..., Any]:
 def _plain(value: Any) -> Any:
     """Return what to read in place of this; a function has its plain code from now on."""
     if isinstance(value, CodeType):
-        for plain_of in _plain_of:
-            value = plain_of(value)
+        for swap in _swaps:
+            if (plain := swap.plain_of(value)) is not None:
+                swap.compiled[plain.co_qualname] = None
+                value = plain
         return value
     with suppress(Exception):  # raised by an object of the user's that is asked for an attribute
         for function in (value, getattr(value, "__self__", None)):  # of model.compile(): its call
@@ -310,7 +288,7 @@ class _AtImport:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                if _plain_of:
+                if _swaps:
                     _replace(module)
 
             loader.exec_module = exec_module

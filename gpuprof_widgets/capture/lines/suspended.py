@@ -88,15 +88,12 @@ class Suspensions:
     def __reduce__(self) -> Any:
         return Suspensions, (LineMarks("", ""),)
 
-    def next(self, line: int, *, goes_on: bool) -> NextRegion:
+    def next(
+        self, line: int, *, goes_on: bool, kind: type[SuspendedRegion] = SuspendedRegion
+    ) -> NextRegion:
         """Return what code calls for the region of its next execution."""
         first, later = self._marks.mark(line, resumed=goes_on), self._marks.mark(line, resumed=True)
-        return NextRegion(SuspendedRegion, self._regions, first, later)
-
-    def last(self, line: int, *, goes_on: bool) -> LastExpression:
-        """Return the region of a cell's last expression, for its one execution."""
-        first, later = self._marks.mark(line, resumed=goes_on), self._marks.mark(line, resumed=True)
-        return LastExpression(self._regions, first, later)
+        return NextRegion(kind, self._regions, first, later)
 
     def suspended(self, value: Any) -> Any:
         """Close the regions; return the value that is about to be yielded."""

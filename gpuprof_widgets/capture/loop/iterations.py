@@ -117,24 +117,21 @@ class StepLoop:
             self._steps, self._not_drained, self._costs = [], [], []
             self.left_out.clear()
             self._prepared = None
+        position = self._skipped + len(self._steps)
         if self._ending is None:
             self._end_step()
-            self._begin_next()
+            self._paused = None
+            if position < self._schedule.total:
+                if position != self._prepared:  # else a step began there and was taken back
+                    self._prepare(position)
+                    self._prepared = position
+                self._begin_step(position)
+            else:
+                self._end("kept going" if self._schedule.keep_going else "bounded")
+                if every is not None:
+                    self._recorder.keep_cycle()
         self._ran += 1
         return self._ending is None or self.goes_on
-
-    def _begin_next(self) -> None:
-        self._paused = None
-        position = self._skipped + len(self._steps)
-        if position < self._schedule.total:
-            if position != self._prepared:  # else a step began there and was taken back
-                self._prepare(position)
-                self._prepared = position
-            self._begin_step(position)
-            return
-        self._end("kept going" if self._schedule.keep_going else "bounded")
-        if self._schedule.every is not None:
-            self._recorder.keep_cycle()
 
     def _begin_step(self, position: int) -> None:
         """Begin a step, in a frame that cProfile sees begin: it knows what that calls as ours."""

@@ -56,7 +56,7 @@ class BoundedLoop(Part):
         self._known: set[FunctionType] = set()
         self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
         self._unseen = UnseenLoop(bound, context.cell_labels)
-        self._starts: ProcessStarts | None = None
+        self._starts = ProcessStarts(context.cell_labels)
 
     def start(self) -> None:
         self._bound.program.names = self._context.namespace
@@ -67,12 +67,10 @@ class BoundedLoop(Part):
         self._search()
         self._bound.search = self._search
         self._unseen.start()
-        if self._starts is None:
-            self._starts = ProcessStarts(self._context.cell_labels)
+        self._starts.begin()
 
     def stop(self) -> None:
-        if self._starts is not None:
-            self._starts.end()
+        self._starts.end()
         self._bound.search = lambda: None
         self._unseen.stop()
         self._swap.take()
@@ -88,9 +86,8 @@ class BoundedLoop(Part):
                 self._swap.put(function, changed)
 
     def notes(self) -> list[str]:
-        if self._starts is None or self._bound.has_bounded or self._unseen.notes():
-            return self._unseen.notes() or self._bound.notes()
-        return [*self._bound.notes(), *self._starts.notes()]
+        of_processes = [] if self._bound.has_bounded else self._starts.notes()
+        return self._unseen.notes() or [*self._bound.notes(), *of_processes]
 
 
 @dataclass
@@ -141,15 +138,13 @@ class UnseenLoop:
         """Return how the loop ended, if one was counted here."""
         if not self._ended:
             return []
+        became = "could not be ended and ran on, unrecorded; to end it"
         if self._can_end:
-            return [
-                f"the loop over {self._counted} was ended; later loops, such as the next epoch, "
-                f"run to their end and are not recorded; to end them as well, {_BY_HAND}"
-            ]
-        return [
-            f"the loop over {self._counted} could not be ended and ran on, unrecorded; to end it, "
-            f"{_BY_HAND}"
-        ]
+            became = (
+                "was ended; later loops, such as the next epoch, run to their end and are not "
+                "recorded; to end them as well"
+            )
+        return [f"the loop over {self._counted} {became}, {_BY_HAND}"]
 
     def _goes_on(self, iterator: Any) -> bool:
         """Return, before a batch is fetched, whether there shall be another one."""
@@ -238,6 +233,9 @@ class ProcessStarts:
     def __init__(self, cell_files: Collection[str]) -> None:
         self._cell_files = cell_files
         self._started: list[str] = []  # the user's functions that they run
+
+    def begin(self) -> None:
+        """Stand for the method from now on."""
         self._plain: Callable[..., Any] = BaseProcess.start
         BaseProcess.start = self  # type: ignore[method-assign, assignment]
 
