@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import pickle
 import sys
 from collections.abc import Iterator
@@ -55,17 +55,11 @@ def unmarked(x):
 
 
 @pytest.fixture
-def module(tmp_path: Path) -> Iterator[ModuleType]:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A module with marked functions, imported from a file."""
-    path = tmp_path / "marked_module.py"
-    path.write_text(MODULE)
-    spec = importlib.util.spec_from_file_location("marked_module", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules["marked_module"] = made
-    spec.loader.exec_module(made)
-    yield made
+    (tmp_path / "marked_module.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("marked_module")
     del sys.modules["marked_module"]
 
 

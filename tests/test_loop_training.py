@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import pickle
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -81,7 +82,6 @@ INNER = {
     "enumerate": "for i, x in enumerate(data):\n        train_step(x)",
     "zip": "for x, i in zip(data, itertools.count()):\n        train_step(x)",
     "tqdm": "for x in tqdm(data, disable=True):\n        train_step(x)",
-    "islice": "for x in itertools.islice(data, 20):\n        train_step(x)",
     "loader": "for x, in loader:\n        train_step(x)",
     "while": "n = 0\n    while n < 28:\n        train_step(data[n]); n += 1",
     "while with next": (
@@ -146,16 +146,6 @@ def test_a_loop_in_any_block_of_a_statement_is_bounded(block: str) -> None:
     assert steps(record) == [2, 3, 4, 5]
 
 
-def test_loops_end_at_any_depth() -> None:
-    body = (
-        "for seed in range(3):\n    for epoch in range(3):\n        with torch.enable_grad():\n"
-        "            for x in data:\n                train_step(x)\nseed, epoch"
-    )
-    outcome, record = bounded(body)
-    assert outcome.result == "(0, 0)"
-    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
-
-
 def test_early_stopping_of_an_epoch_goes_on_with_the_next() -> None:
     body = (
         "for epoch in range(10):\n    for i, x in enumerate(data):\n        train_step(x)\n"
@@ -168,12 +158,11 @@ def test_early_stopping_of_an_epoch_goes_on_with_the_next() -> None:
 
 PREPARATIONS = {
     "parameters": "for p in net.parameters():\n    p.requires_grad_(True); seen.append(1)",
-    "initialised": "for p in net.parameters():\n    p.data.mul_(1); seen.append(1)",
     "tensors made": "for i in range(20):\n    seen.append(torch.full((1,), i))",
     "python alone": "for i in range(50):\n    seen.append(i)",
     "validated": "for x, in val_loader:\n    seen.append(net(x))",
 }
-EXPECTED = {"parameters": 2, "initialised": 2, "tensors made": 20, "python alone": 50}
+EXPECTED = {"parameters": 2, "tensors made": 20, "python alone": 50}
 
 
 @pytest.mark.parametrize("preparation", PREPARATIONS)
@@ -320,17 +309,12 @@ CALLS = {
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A module of the user's."""
-    file = tmp_path / "users_training.py"
-    file.write_text(MODULE)
-    spec = importlib.util.spec_from_file_location("users_training", file)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "users_training", made)
-    spec.loader.exec_module(made)
-    return made
+    (tmp_path / "users_training.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("users_training")
+    del sys.modules["users_training"]
 
 
 def with_functions(functions: dict[str, Any]) -> dict[str, Any]:
@@ -360,8 +344,6 @@ def test_what_the_cell_imports_is_bounded(module: Any) -> None:
 
 
 def test_lines_and_steps_of_one_function_go_together(module: Any) -> None:
-    import gpuprof_widgets
-
     given = with_functions(vars(module) | {"__name__": "__main__"})
     gpuprof_widgets.lines(module.one_epoch)
     outcome, record = bounded("fit(net, opt, data, ran)", given)
@@ -408,7 +390,11 @@ def test_a_trainer_that_starts_its_loader_anew_neither_fails_nor_spins_nor_is_re
     None
 ):
     given = hidden()
-    outcome, record = bounded("trainer.run()", given)
+    outcome, record = bounded("trainer.run()", given, quiet=False)
+    assert outcome.stdout == (
+        "gpuprof: bounding the loop over the batches of Cell [7], line 5: 2 iterations to warm "
+        "up, 4 recorded, then it goes on unrecorded\n"
+    )
     assert outcome.result == "100"
     assert given["ran"].count("step") == 100
     assert steps(record) == [2, 3, 4, 5]
@@ -508,14 +494,6 @@ def test_watched_loops_are_pickled_as_plain_ones() -> None:
         assert use.next()
         assert not use.no_more()
     pickle.loads(pickle.dumps(LoopUse(LoopBound(Options(steps=1))).look))()
-
-
-def test_what_becomes_of_a_loop_by_hand_is_said_before() -> None:
-    outcome, _ = bounded("trainer.run()", hidden(), quiet=False)
-    assert outcome.stdout == (
-        "gpuprof: bounding the loop over the batches of Cell [7], line 5: 2 iterations to warm "
-        "up, 4 recorded, then it goes on unrecorded\n"
-    )
 
 
 class Hostile:
@@ -700,15 +678,6 @@ def test_a_loop_that_runs_again_is_said_to_run_as_written() -> None:
         "the loop of line 7 was bounded and recorded; its later runs were neither bounded nor "
         "recorded"
     )
-
-
-def test_a_loop_that_the_code_bounds_itself_is_not_said_to_be_missing() -> None:
-    given = names() | {"steps": gpuprof_widgets.steps}
-    body = "for x in steps(data, warmup=1, active=2):\n    train_step(x)"
-    outcome, record = bounded(body, given)
-    assert (batches(outcome), steps(record)) == (3, [1, 2])
-    (note,) = record.metadata["notes"]
-    assert "bounds a loop itself" in note
 
 
 def test_of_tasks_that_run_the_same_loop_one_is_counted() -> None:

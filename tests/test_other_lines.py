@@ -45,12 +45,6 @@ def only(record: Record) -> Finding:
 
 def test_a_second_line_with_a_slow_function_has_a_finding() -> None:
     finding = only(scored(120))
-    assert finding.title == "`net.py:3(score)` in line 5 takes 12 % of the time"
-    assert finding.text == (
-        "`net.py:3(score)` took 12 % of the time (120 ms), called by line 5 `best = "
-        "score(seen)`. `list.count` took 90 % of that time."
-    )
-    assert finding.remedy.startswith("`list.count` goes through the whole list in each call")
     assert (finding.cost_ns, finding.function) == (120 * MS, "net.py:3(score)")
     assert finding.line == ("Cell [3]", 5)
 

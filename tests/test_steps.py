@@ -214,29 +214,6 @@ def test_nothing_of_ours_is_among_the_python_calls() -> None:
     assert not table["file"].str.contains("torch/profiler|torch/autograd/profiler").any()
 
 
-def fetch() -> int:
-    return 1
-
-
-def test_the_loop_is_the_caller_of_what_its_items_come_from() -> None:
-    def source() -> Iterator[int]:
-        while True:
-            yield fetch()
-
-    def run() -> None:
-        for _ in gpuprof_widgets.steps(source(), warmup=1, active=3):
-            step_work()
-
-    with gpuprof_widgets.profile(quiet=True) as outer:
-        run()
-    assert outer.calls is not None
-    functions, edges = outer.calls.functions, outer.calls.edges
-    names = functions["name"].to_numpy()
-    pairs = set(zip(names[edges["caller"]], names[edges["callee"]], strict=True))
-    assert ("source", "fetch") in pairs
-    assert functions.set_index("name")["calls"][["source", "fetch"]].tolist() == [3, 3]
-
-
 def test_a_generator_is_closed_before_the_loop_goes_on() -> None:
     closed = []
 
@@ -286,20 +263,6 @@ def test_persistent_workers_stay_as_they_do_after_the_last_batch() -> None:
     assert len(multiprocessing.active_children()) == before + 1
     del loader
     gc.collect()
-
-
-def test_a_loop_with_fewer_items_is_recorded_as_far_as_it_went() -> None:
-    seen, after = Seen(), False
-    for item in gpuprof_widgets.steps(range(5), warmup=3, active=8):
-        seen(item)
-    else:
-        after = True
-    assert (after, seen.items) == (True, [0, 1, 2, 3, 4])
-    assert recorded_steps() == [3, 4]
-    assert kinds() == ["warmup"] * 3 + ["recorded"] * 2
-    assert notes() == [
-        "the loop ended after 5 iterations: 2 of the 8 steps asked for were recorded"
-    ]
 
 
 def test_a_loop_that_ends_in_its_warm_up_says_that_nothing_was_recorded() -> None:

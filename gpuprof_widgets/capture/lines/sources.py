@@ -53,9 +53,7 @@ class SourceFile:
         return [node for node in dict.fromkeys(nodes) if node not in inner]
 
     def codes(self, embedded: Embedded) -> Iterator[tuple[FunctionType, CodeType]]:
-        """Yield the functions with the code of their definitions as these are now."""
-        if not self.functions:
-            return
+        """Yield the functions (there must be some) with the code of their definitions as they are now."""
         like = self.functions[0][0].__code__
         code = embedded.filled(_compiled(self.tree, like))
         codes = {place(inner): inner for inner in _all_codes(code)}
@@ -134,9 +132,7 @@ def _all_codes(code: CodeType) -> Iterator[CodeType]:
 def _known_to_dynamo(function: FunctionType) -> bool:
     """Whether torch.compile has compiled this function: other code would make it compile again."""
     dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is None:
-        return False
-    return bool(dynamo._debug_get_cache_entry_list(function.__code__))
+    return dynamo is not None and bool(dynamo._debug_get_cache_entry_list(function.__code__))
 
 
 class CodeSwap:
