@@ -53,7 +53,7 @@ class SourceFile:
         return [node for node in dict.fromkeys(nodes) if node not in inner]
 
     def codes(self, embedded: Embedded) -> Iterator[tuple[FunctionType, CodeType]]:
-        """Yield the functions (there must be some) with the code of their definitions as they are now."""
+        """Yield the functions (at least one) with the code of their definitions as they are."""
         like = self.functions[0][0].__code__
         code = embedded.filled(_compiled(self.tree, like))
         codes = {place(inner): inner for inner in _all_codes(code)}
