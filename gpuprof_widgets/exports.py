@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from gpuprof_widgets.analyses import ANALYSES, plain_analyses
 from gpuprof_widgets.exceptions import OptionError, RecordingError, did_you_mean
 from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.writers.tables import csv_bytes, parquet_bytes
@@ -35,7 +36,7 @@ STACKS = {
     "merged": "Python frames and ops",
     "cprofile": "calls that cProfile counted",
 }
-"""The elements of the stacks of each source."""
+"""The elements of the stacks of each source of a call tree."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,6 @@ def _pstats(record: Record, _: str, file: IO[bytes]) -> None:
 def _table(
     to_bytes: Callable[[pd.DataFrame], bytes], record: Record, name: str, file: IO[bytes]
 ) -> str | None:
-    from gpuprof_widgets.analyses import ANALYSES
     from gpuprof_widgets.analyses.reasons import why_empty
 
     table = ANALYSES[name].function(record)
@@ -173,15 +173,7 @@ def _svg(record: Record, view: str, file: IO[bytes]) -> None:
     file.write(picture_svg(record, view))
 
 
-def _sources() -> Sequence[str]:
-    from gpuprof_widgets.analyses.call_tree import SOURCES
-
-    return (AS_SHOWN, *SOURCES, DEVICE)
-
-
 def _tables() -> Sequence[str]:
-    from gpuprof_widgets.analyses import plain_analyses
-
     return [row.name for row in plain_analyses()]
 
 
@@ -216,17 +208,14 @@ WRITERS = {
         "Perfetto, `chrome://tracing`, HTA, anything for Kineto's files",
     ),
     "packed_chrome": Writer(
-        "the same, packed",
-        (".json.gz",),
-        _packed_chrome_trace,
-        "Perfetto, `chrome://tracing`, HTA",
+        "the same, packed", (".json.gz",), _packed_chrome_trace, "Perfetto, `chrome://tracing`, HTA"
     ),
     "collapsed": Writer(
         "stacks, for flamegraph.pl",
         (".collapsed", ".folded"),
         _collapsed,
         "flamegraph.pl, inferno, speedscope",
-        _sources,
+        lambda: (AS_SHOWN, *STACKS, DEVICE),
         "the source (flame_graph, ops, merged or cprofile), or device (by GPU time)",
     ),
     "pstats": Writer(
@@ -252,10 +241,7 @@ WRITERS = {
         _ANALYSIS,
     ),
     "page": Writer(
-        "the linked views, as one page",
-        (".html", ".htm"),
-        _page,
-        "any browser, offline",
+        "the linked views, as one page", (".html", ".htm"), _page, "any browser, offline"
     ),
     "png": Writer("a picture of the views", (".png",), _png, "anything", _views, _VIEW),
     "svg": Writer("the same, as vectors and text", (".svg",), _svg, "anything", _views, _VIEW),

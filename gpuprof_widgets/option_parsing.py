@@ -185,16 +185,14 @@ Example:
 `run` is then the profile: `run.operators()`, `run.findings()`, `run.save("step.gpuprof")`."""
 
 
-def _options_at_start(ctx: click.Context, code: click.Parameter, typed: str) -> Any:
-    return [] if typed or ctx.params["code"] else ctx.command.shell_complete(ctx, "-")
-
-
 _CODE = click.Argument(
     ["code"],
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="(over a cell) | %gpuprofile [OPTIONS] CODE (on a line)",
-    shell_complete=_options_at_start,
+    shell_complete=lambda ctx, _, typed: (
+        [] if typed or ctx.params["code"] else ctx.command.shell_complete(ctx, "-")
+    ),
 )
 _MAGIC = RecordingCommand(
     "%%gpuprofile", params=[_CODE], help=_HELP, epilog=_EPILOG, add_help_option=False

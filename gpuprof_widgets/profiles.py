@@ -156,9 +156,7 @@ class Profile(Analysed):
         return with_remark(self, text, at)
 
     def focus(
-        self,
-        range: tuple[int, int] | None = None,
-        selection: Selection | Finding = None,
+        self, range: tuple[int, int] | None = None, selection: Selection | Finding = None
     ) -> Self:
         """Return the profile with a place at which its reports open: a range and selected slices.
 

@@ -52,10 +52,7 @@ class ProfileRun:
 
         result = Unrecorded()
         recorder = Recorder(
-            self._options,
-            label=self._label,
-            namespace=self._namespace,
-            keep=keeper(self._options),
+            self._options, label=self._label, namespace=self._namespace, keep=keeper(self._options)
         )
         recorder.__enter__()
         self._entered.append((recorder, result))  # it may be entered again inside itself

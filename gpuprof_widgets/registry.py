@@ -28,10 +28,7 @@ class Registry(MutableMapping[str, Row]):
     """
 
     def __init__(
-        self,
-        group: str,
-        ours: Mapping[str, Row],
-        checked: Callable[[str, object, str], Row],
+        self, group: str, ours: Mapping[str, Row], checked: Callable[[str, object, str], Row]
     ) -> None:
         self.ours = ours
         self._group = group

@@ -48,8 +48,6 @@ def test_rows_are_what_the_page_computes_of_all_their_events(
     if panel is None:
         return
     assert panel.events is not None
-    keys = [column.key for column in panel.columns]
-    assert panel.rows.columns.tolist() == keys
     groups = panel.events["group"]
     assert sorted(groups.unique()) == list(range(len(panel.rows)))
     for column in panel.columns:

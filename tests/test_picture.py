@@ -15,7 +15,7 @@ from gpuprof_widgets.trace.remarks import with_remark
 from gpuprof_widgets.views.canvas import FAMILY_COLOURS, INK, Canvas, _label_width, luminance
 from gpuprof_widgets.views.comparison import static_html, static_text
 from gpuprof_widgets.views.picture import TIMELINE, VIEWS, drawn, picture_svg
-from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_png
+from gpuprof_widgets.views.side_by_side import Row, page_group, placed, timelines_picture
 from tests.traces import kernel, op, trace_of
 
 pytestmark = pytest.mark.slow
@@ -180,7 +180,7 @@ def test_notes_of_several_runs_stand_on_the_common_clock() -> None:
     assert on_page == [[{"text": "of a", "start": 20 * MS, "end": 20 * MS}], []]
     later = [Row(a, "A", 7 * MS), Row(small(), "B", 0)]
     assert page_group(later)["stores"][0]["remarks"][0]["start"] == 27 * MS
-    with_notes, without = timelines_png(placed(rows), ""), timelines_png(placed(rows[1:] * 2), "")
+    with_notes, without = (timelines_picture(placed(each), "").png for each in (rows, rows[1:] * 2))
     assert height(with_notes) > height(without)
 
 

@@ -24,7 +24,7 @@ from gpuprof_widgets.views.side_by_side import (
     page_group,
     placed,
     side_by_side_page,
-    timelines_png,
+    timelines_picture,
 )
 from tests.traces import kernel, memory, op, runtime, trace_of
 
@@ -120,7 +120,7 @@ def test_outputs_are_those_of_a_cell_and_the_page_needs_no_network() -> None:
 def test_the_picture_has_a_band_per_timeline_up_to_a_limit() -> None:
     def height(count: int) -> int:
         rows = placed([Row(run_of(100), str(number)) for number in range(count)])
-        return int(Image.open(io.BytesIO(timelines_png(rows, "ranks"))).size[1])
+        return int(Image.open(io.BytesIO(timelines_picture(rows, "ranks").png)).size[1])
 
     assert height(2) < height(3)
     assert height(MOST_PICTURED) == height(MOST_PICTURED + 5)
@@ -129,4 +129,4 @@ def test_the_picture_has_a_band_per_timeline_up_to_a_limit() -> None:
 def test_an_empty_trace_stands_beside_others() -> None:
     rows = [Row(trace_of(), "nothing"), Row(run_of(100), "something")]
     assert len(side_by_side_page(rows, Heading(""))["stores"]) == 2
-    assert timelines_png(placed(rows), "")
+    assert timelines_picture(placed(rows), "").png

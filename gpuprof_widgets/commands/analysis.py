@@ -202,8 +202,6 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
 def option_of(parameter: inspect.Parameter, kind: Any, meaning: str = "") -> click.Parameter | None:
     """Return the option or argument of one keyword by its type; None if it cannot be typed.
 
-    ``meaning``: a sentence for its help.
-
     Raises `TypeError` if such a keyword has no default either.
     """
     name, default = parameter.name, parameter.default

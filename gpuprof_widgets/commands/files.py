@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +38,7 @@ LONG_S = 1.0
 """Seconds of work from which on a terminal shows that something is going on."""
 
 _NS = {"": 1, "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
-_TIME = re.compile(r"(\d+)(?:\.(\d+))?\s*(ns|us|µs|ms|s|)")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|)")
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -88,13 +89,9 @@ class Time(click.ParamType):  # type: ignore[type-arg]  # as above
 
 
 def _nanoseconds(text: str) -> int | None:
-    """Return whole nanoseconds, computed in integers; None where the text is no time."""
+    """Return whole nanoseconds; None where the text is no time."""
     match = _TIME.fullmatch(text.replace(",", "").strip())
-    if match is None:
-        return None
-    whole, fraction, unit = match.groups()
-    size, digits = _NS[unit], fraction or ""
-    return int(whole) * size + int(digits or 0) * size // int(10 ** len(digits))
+    return None if match is None else int(Decimal(match[1]) * _NS[match[2]])
 
 
 def trace_argument(

@@ -17,14 +17,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from gpuprof_widgets.analyses.columns import (
-    PLACES,
-    PSTATS_KEYS,
-    UNITS,
-    format_ns,
-    heading,
-    is_link,
-)
+from gpuprof_widgets.analyses.columns import PLACES, PSTATS_KEYS, UNITS, format_ns, heading, is_link
 from gpuprof_widgets.exceptions import OptionError, did_you_mean, printable, printable_lines
 from gpuprof_widgets.views.table import NARROWEST, NONE, Column, Table, cell_texts, table_of
 from gpuprof_widgets.views.table_renderers import fitted, markdown_lines, rich_table, text_lines
@@ -123,17 +116,17 @@ def print_table(table: Table, *, file: IO[str] | None = None) -> None:
             _write(console, [note])
 
 
-def print_markdown(table: Table, *, file: IO[str] | None = None) -> None:
+def print_markdown(table: Table) -> None:
     """Print all columns as a table of Markdown."""
-    _write(_console(file), markdown_lines(table))
+    _write(_console(), markdown_lines(table))
 
 
-def print_text(text: str, *, file: IO[str] | None = None) -> None:
+def print_text(text: str) -> None:
     """Print lines that may hold names from a trace, none of them interpreted."""
-    _write(_console(file), [printable_lines(text)])
+    _write(_console(), [printable_lines(text)])
 
 
-def _console(file: IO[str] | None) -> Console:
+def _console(file: IO[str] | None = None) -> Console:
     # Texts from a trace are never markup or emoji codes, and are not coloured.
     return Console(file=file or sys.stdout, markup=False, emoji=False, highlight=False)
 

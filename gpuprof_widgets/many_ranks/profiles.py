@@ -207,10 +207,7 @@ class RankProfiles:
             return report.html_page(self._title(), static)
         rows, heading = self._timelines(timelines)
         return side_by_side.standalone_html(
-            rows,
-            heading,
-            html=static,
-            tables=ranks_page.page_tables(tables),
+            rows, heading, html=static, tables=ranks_page.page_tables(tables)
         )
 
     def show(self, *, timelines: Sequence[int] | None = None) -> None:

@@ -283,15 +283,11 @@ def light_records(
 
 
 def read_light(file: Path, waits: pd.DataFrame, clock_ns: int) -> Record:
-    """Return what the timelines draw of one file."""
-    return light(load(file), waits, clock_ns)
-
-
-def light(record: Record, waits: pd.DataFrame, clock_ns: int = 0) -> Record:
-    """Return a record with slices and tracks alone, at most `MOST_SLICES` of them.
+    """Return what the timelines draw: slices and tracks alone, at most `MOST_SLICES` of them.
 
     A collective's wait for the last rank becomes a slice of its own, before it.
     """
+    record = load(file)
     trace = record.trace
     drawn = _drawn(trace)
     row = waits["row"].to_numpy(np.int64)

@@ -254,9 +254,5 @@ def ink_on(fill: RGB) -> str:
 
 def luminance(colour: RGB) -> float:
     """Return the relative luminance as WCAG defines it, 0 (black) to 1 (white)."""
-    red, green, blue = (_linear(channel) for channel in colour)
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(share: float) -> float:
-    return share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)

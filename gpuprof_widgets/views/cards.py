@@ -179,15 +179,10 @@ def top_op(record: Record) -> Card | None:
     more = more_communication(record, name, spent) if side == "device" else 0
     after = f"After communication ({format_share(more)}) " if more else ""
     about = f"{after}{code(name)} has the most: {format_ns(spent)}, {format_share(share)} of {of}."
-    label, rows = "Top computing op" if more else "Top op", _calls(record, name)
-    return Card(label, share, "share", about, "op_table", code(name), rows=rows)
-
-
-def _calls(record: Record, name: str) -> tuple[int, ...]:
-    """Return the calls of an op, the longest first."""
-    index = record.trace.index
-    rows = np.flatnonzero(index.named(frozenset({name})) & index.in_category("cpu_op"))
-    return tuple(rows[np.argsort(-index.dur[rows], kind="stable")].tolist())
+    label, index = "Top computing op" if more else "Top op", record.trace.index
+    calls = np.flatnonzero(index.named(frozenset({name})) & index.in_category("cpu_op"))
+    longest_first = tuple(calls[np.argsort(-index.dur[calls], kind="stable")].tolist())
+    return Card(label, share, "share", about, "op_table", code(name), rows=longest_first)
 
 
 def top_function(record: Record) -> Card | None:

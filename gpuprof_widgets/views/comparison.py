@@ -19,7 +19,6 @@ from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import IN_ONE, comparison_findings, named_classes
 from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs
 from gpuprof_widgets.analyses.regions import steps
-from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page import Page, finding_lines
 from gpuprof_widgets.views.report import (
     MimeBundle,
@@ -86,51 +85,40 @@ def comparison_page(runs: Runs) -> Page:
         "findings": finding_lines(comparison_findings(runs), 0),
         "notes": [],
         "has_times": has_times,
-        "steps": [_step_ranges(row.record) for row in placed(rows)],
+        "steps": [
+            steps(row.record)[["start_ns", "end_ns"]].astype(float).to_numpy().tolist()
+            for row in placed(rows)
+        ],
         "tables": delta_tables(runs),
     }
 
 
-def _step_ranges(record: Record) -> list[tuple[float, float]]:
-    table = steps(record)
-    return [
-        (float(start), float(end))
-        for start, end in zip(table["start_ns"], table["end_ns"], strict=True)
-    ]
-
-
 def _rows(runs: Runs) -> list[Row]:
-    return [Row(run, title) for run, title in zip((runs.a, runs.b), titles(runs), strict=True)]
-
-
-def titles(runs: Runs) -> tuple[str, str]:
-    """Return the titles of the runs: A and B, with their labels where they have any."""
-    a, b = (f"{run} · {name}" if name else run for run, name in zip("AB", runs.names, strict=True))
-    return a, b
+    """Return A and B, whose titles have their labels where they have any."""
+    named = zip((runs.a, runs.b), "AB", runs.names, strict=True)
+    return [Row(run, f"{letter} · {name}" if name else letter) for run, letter, name in named]
 
 
 def static_bundle(runs: Runs) -> dict[str, str]:
-    """Return `static_text` and `static_html` by their MIME types."""
-    return {"text/plain": static_text(runs), "text/html": static_html(runs)}
+    """Return findings and tables by their MIME types, as `report.static_bundle` does."""
+    # The authors' notes of both runs, whose times are since the start of each run.
+    notes = [line for row in placed(_rows(runs)) for line in remark_lines(row.record, row.title)]
+    tables, ranked = [*source_table(runs), *_tables(runs)], comparison_findings(runs)
+    html = html_summary(ranked, map(html_table, tables), remarks=notes, all_in=ALL_FINDINGS)
+    return {
+        "text/plain": text_summary(ranked, tables, remarks=notes, all_in=ALL_FINDINGS),
+        "text/html": html,
+    }
 
 
 def static_html(runs: Runs) -> str:
     """Return findings and tables as HTML without script, as in `report.static_html`."""
-    shown = map(html_table, [*source_table(runs), *_tables(runs)])
-    found = comparison_findings(runs)
-    return html_summary(found, shown, remarks=_remarks(runs), all_in=ALL_FINDINGS)
+    return static_bundle(runs)["text/html"]
 
 
 def static_text(runs: Runs) -> str:
     """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    shown = [*source_table(runs), *_tables(runs)]
-    found = comparison_findings(runs)
-    return text_summary(found, shown, remarks=_remarks(runs), all_in=ALL_FINDINGS)
-
-
-def _remarks(runs: Runs) -> list[str]:
-    """Return the authors' notes of both runs, whose times are since the start of each run."""
-    return [line for row in placed(_rows(runs)) for line in remark_lines(row.record, row.title)]
+    return static_bundle(runs)["text/plain"]
 
 
 def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:

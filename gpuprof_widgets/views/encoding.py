@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isqrt, log
 from typing import Any, TypeVar
@@ -218,26 +218,20 @@ def _payload(
 ) -> Payload:
     layout, planes = _columns(rows, tick_ns)
     arrays = Arrays()
-    header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
     label = rows.label if rows_kept else None
-    memory = None if tables is None else page_memory(record, rows_kept=rows_kept)
-    shown = page_panels(tables or {}, record, arrays, tick_ns, label=label)
-    header |= {
-        "memory": memory,
-        "panels": shown,
+    header = {
+        **_header(record, rows, tick_ns, notes),
+        "memory": None if tables is None else page_memory(record, rows_kept=rows_kept),
+        "panels": page_panels(tables or {}, record, arrays, tick_ns, label=label),
         "columns": layout,
         "arrays": arrays.layout,
     }
     text = json.dumps(printable_values(header), separators=(",", ":")).encode()
-    packed = _packed([len(text).to_bytes(4, "little"), text, *planes, arrays.data])
-    return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)
-
-
-def _packed(parts: Iterable[bytes]) -> bytes:
-    """Return the parts gzipped as one; they are not joined, for they are large."""
+    parts = [len(text).to_bytes(4, "little"), text, *planes, arrays.data]  # too large to join
     packer = zlib.compressobj(COMPRESSION, wbits=GZIP)
-    return b"".join([*map(packer.compress, parts), packer.flush()])
+    packed = b"".join([*map(packer.compress, parts), packer.flush()])
+    return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)
 
 
 def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) -> dict[str, Any]:
@@ -263,13 +257,8 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
         "shapes": rows.shapes,
         "tracks": [
             {
-                "kind": str(track["kind"]),
-                "label": str(track["label"]),
-                "process": str(track["process"]),
-                "thread": str(track["thread"]),
-                "lane": int(track["lane"]),
-                "device": int(track["device"]),
-                "stream": int(track["stream"]),
+                **{key: str(track[key]) for key in ("kind", "label", "process", "thread")},
+                **{key: int(track[key]) for key in ("lane", "device", "stream")},
                 "rows": size,
             }
             for track, size in zip(trace.tracks.to_dict("records"), sizes, strict=True)
@@ -314,11 +303,7 @@ def _calls(record: Record) -> list[dict[Hashable, Any]] | None:
         return None
     tree = call_tree(record, source="cprofile")
     functions = record.calls.functions
-    own = {
-        name
-        for name, is_user in zip(function_labels(functions), is_user_code(functions), strict=True)
-        if is_user
-    }
+    own = np.array(function_labels(functions), object)[np.asarray(is_user_code(functions))]
     tree["library"] = (tree["parent"] >= 0) & ~tree["name"].isin(own)
     return tree[["parent", "name", "calls", "total_ns", "self_ns", "library"]].to_dict("records")
 

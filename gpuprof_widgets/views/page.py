@@ -11,12 +11,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
-from gpuprof_widgets.analyses.columns import (
-    PLACES,
-    PSTATS_KEYS,
-    report_keys,
-    sort_key,
-)
+from gpuprof_widgets.analyses.columns import PLACES, PSTATS_KEYS, report_keys, sort_key
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.places import LOOK_AT, lack_of_places
 from gpuprof_widgets.analyses.lines import cell_lines
@@ -51,9 +46,23 @@ def report_page(
     """Return the whole report of a record; ``uid`` names it among the reports of a notebook."""
     payload = encode(record, budget_bytes=budget_bytes)
     shown_rows = SHOWN_ROWS if payload.rows_kept else 0
+    has_functions, trace = PYTHON_PANEL in panels(record), record.trace
+    ops, functions = report_keys(sort)
+    lines = finding_lines(findings(record), shown_rows, line_places(record))
+    store = {
+        **page_store(record, payload, label=_label(record), uid=uid),
+        "rows_kept": payload.rows_kept,
+        "findings": lines if has_functions else [line | {"function": ""} for line in lines],
+        "notes": page_notes(record),
+        "focus": _page_focus(record, shown_rows),
+        "sort": sort_key(ops),
+        "functions_sort": _functions_column(functions) if has_functions else "",
+        "start": trace.start_ns,
+        "end": max(trace.end_ns, trace.start_ns + 1),
+    }
     return {
         "kind": "report",
-        "store": _report_store(record, payload, sort=sort, uid=uid, shown_rows=shown_rows),
+        "store": store,
         "views": [view for view in VIEWS if has_view(record, view)],
         "cards": page_cards(cards(record).values(), record, shown_rows),
     }
@@ -62,27 +71,6 @@ def report_page(
 def page_uid(page: Page) -> str:
     """Return the name of a page: that of its first trace."""
     return str((page["store"] if "store" in page else page["stores"][0])["uid"])
-
-
-def _report_store(
-    record: Record, payload: Payload, *, sort: str, uid: str, shown_rows: int
-) -> dict[str, Any]:
-    trace = record.trace
-    ops, functions = report_keys(sort)
-    return {
-        **page_store(record, payload, label=_label(record), uid=uid),
-        "rows_kept": payload.rows_kept,
-        "findings": [
-            line if PYTHON_PANEL in panels(record) else line | {"function": ""}
-            for line in finding_lines(findings(record), shown_rows, line_places(record))
-        ],
-        "notes": page_notes(record),
-        "focus": _page_focus(record, shown_rows),
-        "sort": sort_key(ops),
-        "functions_sort": _functions_column(functions) if PYTHON_PANEL in panels(record) else "",
-        "start": trace.start_ns,
-        "end": max(trace.end_ns, trace.start_ns + 1),
-    }
 
 
 def page_notes(record: Record) -> list[str]:
@@ -112,14 +100,8 @@ def _page_focus(record: Record, shown_rows: int) -> dict[str, Any] | None:
         return None
     start, end = place["range_ns"] or (None, None)
     rows = place["rows"]
-    shown = rows[:shown_rows]
-    return {
-        "text": place["about"],
-        "start": start,
-        "end": end,
-        "rows": shown,
-        "events": len(rows),
-    }
+    shown = {"rows": rows[:shown_rows], "events": len(rows)}
+    return {"text": place["about"], "start": start, "end": end, **shown}
 
 
 def has_view(record: Record, view: str) -> bool:

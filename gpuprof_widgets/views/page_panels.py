@@ -171,7 +171,11 @@ def _page_events(
     if "track" in events:
         page["track"] = arrays.add(events["track"].to_numpy(np.int64) + 1, "plain")
     aggregated = {c.of for c in columns if c.of and c.aggregate not in ("", "share", "ratio")}
-    page["of"] = {key: _added(events[key], arrays) for key in events if key in aggregated}
+    page["of"] = {}
+    for key in [key for key in events if key in aggregated]:
+        is_whole = pd.api.types.is_integer_dtype(events[key].dtype)
+        values = events[key].to_numpy(np.int64 if is_whole else np.float64)
+        page["of"][key] = arrays.add(values, "signed" if is_whole else "float")
     return page
 
 
@@ -181,13 +185,6 @@ def _are_slices(record: Record, events: pd.DataFrame) -> bool:
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     row, start, end = (events[key].to_numpy(np.int64) for key in ("row", "start_ns", "end_ns"))
     return bool((row >= 0).all() and (ts[row] == start).all() and (ts[row] + dur[row] == end).all())
-
-
-def _added(values: pd.Series[Any], arrays: Arrays) -> int:
-    """Add a column of events to the arrays and return its position."""
-    if pd.api.types.is_integer_dtype(values.dtype):
-        return arrays.add(values.to_numpy(np.int64), "signed")
-    return arrays.add(values.to_numpy(np.float64), "float")
 
 
 def _page_curve(curve: Curve, record: Record, arrays: Arrays) -> dict[str, Any]:
@@ -291,22 +288,18 @@ def _device(record: Record, name: str, curve: pd.DataFrame, table: pd.DataFrame)
     ts, stack = ts[kept], stack[kept]
     change = np.diff(stack, axis=0, prepend=np.zeros((1, len(CATEGORIES)), np.int64))
     moment, category = np.nonzero(change)
-    reserved = totals[totals["reserved_bytes"] != UNKNOWN]
-    grown = np.flatnonzero(np.diff(reserved["reserved_bytes"].to_numpy(np.int64), prepend=UNKNOWN))
+    reserved = totals.loc[totals["reserved_bytes"] != UNKNOWN, ["ts_ns", "reserved_bytes"]]
+    reserved_ts, size = reserved.to_numpy(np.int64).T
+    grown = np.flatnonzero(np.diff(size, prepend=UNKNOWN))
     return {
         "name": name,
-        "ts": _steps(ts[moment]),
+        "ts": np.diff(ts[moment], prepend=0).tolist(),
         "category": category.tolist(),
         "bytes": change[moment, category].tolist(),
-        "reserved_ts": _steps(reserved["ts_ns"].to_numpy(np.int64)[grown]),
-        "reserved": reserved["reserved_bytes"].to_numpy(np.int64)[grown].tolist(),
+        "reserved_ts": np.diff(reserved_ts[grown], prepend=0).tolist(),
+        "reserved": size[grown].tolist(),
         "exact": bool(kept.all()),
     }
-
-
-def _steps(values: Ints) -> list[int]:
-    steps: list[int] = np.diff(values, prepend=0).tolist()
-    return steps
 
 
 def _stacks(totals: pd.DataFrame, blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ leaves out tracks, and `merge_short` merges short events of one caller and name.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from gpuprof_widgets.analyses.waits import SYNCHRONISING, is_synchronising
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import AnyInts, Mask
 from gpuprof_widgets.trace.edit import kept_slices
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     GPU_CATEGORIES,
@@ -94,17 +96,10 @@ class PageRows:
         """Time from the first start to the last end in ns, at least 1."""
         return max(int(np.ptp(np.append(self.ts, self.ts + self.dur))), 1) if len(self) else 1
 
-    def in_categories(self, wanted: tuple[str, ...]) -> Mask:
+    def in_categories(self, wanted: Collection[str]) -> Mask:
         """Return which rows have one of these categories."""
-        return self._category_mask([category in wanted for category in self.categories])
-
-    def launches(self) -> Mask:
-        """Return which rows are calls of a device's runtime or driver."""
-        return self._category_mask([c.endswith(RUNTIME_ENDINGS) for c in self.categories])
-
-    def _category_mask(self, wanted: list[bool]) -> Mask:
-        by_label = np.array([wanted[category] for _, category in self.label_pairs], bool)
-        return by_label[self.label] if len(self) else np.zeros(0, bool)
+        labels = [self.categories[category] in wanted for _, category in self.label_pairs]
+        return np.array(labels, bool)[self.label]
 
     def nests(self, ts: AnyInts, end: AnyInts) -> bool:
         """Whether nesting by these times gives the parents; coarse ticks and windows hide some.
@@ -133,7 +128,8 @@ class PageRows:
         is_op = self.in_categories(OP_CATEGORIES)
         around = links.nearest_ancestor(self.parent, is_op)
         owner_op = np.where(is_op[self.owner], self.owner, around[self.owner])
-        launch_op = np.where(self.launches(), around, NONE)
+        launching = [name for name in self.categories if name.endswith(RUNTIME_ENDINGS)]
+        launch_op = np.where(self.in_categories(launching), around, NONE)
         return bool(np.array_equal(np.where(self.owner >= 0, owner_op, launch_op), self.op))
 
 
@@ -171,9 +167,7 @@ def page_rows(trace: Trace) -> PageRows:
     )
 
 
-def _labels(
-    trace: Trace,
-) -> tuple[AnyInts, list[tuple[int, int]], list[int], list[str], list[str]]:
+def _labels(trace: Trace) -> tuple[AnyInts, list[tuple[int, int]], list[int], list[str], list[str]]:
     """Return each slice's label, the labels' (name, category) pairs and kinds, and the texts."""
     name, category = trace.slices["name"].cat, trace.slices["category"].cat
     kind = slice_kinds(trace)
@@ -229,8 +223,10 @@ def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
     place = line_places(record)
     ran = [place[key] for key in zip(known.lines["cell"], known.lines["line"], strict=True)]
     sources = {source.name: source for source in line_sources(record)}
+    unknown = LineSource("", 1, (), ())  # of a cell without its source: the lines' code must do
+    shown = [(cell, sources.get(cell, unknown)) for cell in cells]
     return {
-        "cells": [_cell(cell, sources.get(cell)) for cell in cells],
+        "cells": [{"name": c, "first": s.first, "text": list(s.text)} for c, s in shown],
         "lines": [
             [cells.index(cell), int(line), code]
             for cell, line, code in keys.itertuples(index=False)
@@ -298,13 +294,6 @@ def line_places(record: Record) -> dict[tuple[str, int], int]:
     }
 
 
-def _cell(name: str, source: LineSource | None) -> dict[str, Any]:
-    """Return a cell for the header; without its source the page has the lines' code only."""
-    if source is None:
-        return {"name": name, "first": 1, "text": []}
-    return {"name": name, "first": source.first, "text": list(source.text)}
-
-
 def module_classes(trace: Trace) -> dict[str, str]:
     """Return the class of each module by name, or the classes of modules that share a name."""
     kinds = trace.args.get("class")
@@ -313,11 +302,8 @@ def module_classes(trace: Trace) -> dict[str, str]:
     is_module = trace.index.in_category(*MODULE_CATEGORIES)
     kinds = kinds[is_module[kinds.index.to_numpy()]]
     names = trace.slices["name"].to_numpy(object)[kinds.index.to_numpy()]
-    pairs = np.unique(np.stack([names.astype(str), kinds.to_numpy(object).astype(str)]), axis=1)
-    classes: dict[str, str] = {}
-    for name, kind in pairs.T.tolist():
-        classes[name] = f"{classes[name]}, {kind}" if name in classes else kind
-    return classes
+    by_name = kinds.astype(object).set_axis(names).groupby(level=0)
+    return {str(name): ", ".join(sorted(set(map(str, group)))) for name, group in by_name}
 
 
 def with_busiest_tracks(record: AnyRecord, most: int = MOST_TRACKS) -> AnyRecord:
@@ -394,24 +380,19 @@ def _grouped(rows: PageRows, short: Mask, slot_ns: int) -> _Groups:
     # Level by level, GPU rows last: callers and launchers come before.
     deepest = int(rows.depth.max(initial=0)) + 1
     for at in links.rows_by(rows.depth + deepest * is_gpu).values():
-        above = _taken(of_row, parent[at])
+        above = take(of_row, parent[at])
         place = (np.where(in_merged[at], NONE, where[at]) for where in (run, slot))
         region = _numbered(rows.track[at], above, *place, alone[at])
-        op = np.where(is_gpu[at], _taken(of_row, rows.op[at]), NONE)
+        op = np.where(is_gpu[at], take(of_row, rows.op[at]), NONE)
         group = _numbered(region, rows.label[at], rows.shape[at], op)
         sample = _first_of(group)
         new = slice(length, length + len(sample))
-        begin = np.where(in_merged[at], _taken(ts, above), rows.ts[at[_first_of(region)][region]])
+        begin = np.where(in_merged[at], take(ts, above), rows.ts[at[_first_of(region)][region]])
         dur = np.bincount(group, rows.dur[at]).astype(np.int64)
         of_row[at], first[new] = length + group, at[sample]
         ts[new] = begin[sample] + _before(region[sample], at[sample], dur)
         length += len(sample)
     return _Groups(of_row, parent, first[:length], ts[:length])
-
-
-def _taken(values: AnyInts, index: AnyInts) -> AnyInts:
-    """Return the values at these positions, -1 where the position is -1."""
-    return np.where(index >= 0, values[index], NONE)
 
 
 def _runs(rows: PageRows, short: Mask) -> AnyInts:
@@ -463,8 +444,7 @@ def _gathered(rows: PageRows, groups: _Groups) -> PageRows:
         return sums[order]
 
     def moved(targets: AnyInts) -> AnyInts:
-        kept = targets[chosen]
-        return np.where(kept >= 0, position[groups.of_row[kept]], NONE)
+        return take(position[groups.of_row], targets[chosen])
 
     ts, dur = groups.ts[order], summed(rows.dur)
     before = (rows.ts - rows.began)[chosen]

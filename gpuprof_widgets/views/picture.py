@@ -114,21 +114,14 @@ def drawn(record: Record, view: str) -> Canvas:
     if view in ("all", "timeline"):
         bottom = draw_timeline(canvas, record)
         draw_legend(canvas, record)
-    if view != "timeline":
-        bottom = draw_below(canvas, record, view, bottom + HEADING_HEIGHT) + MARGIN
-    canvas.part = canvas.part._replace(bottom=bottom)
-    return canvas
-
-
-def draw_below(canvas: Canvas, record: Record, view: str, top: int) -> int:
-    """Draw flame graph and ops side by side, or one of them, and return the lower bottom."""
-    bottoms = []
+    below, bottoms = bottom + HEADING_HEIGHT, [bottom - MARGIN]
     if view in ("all", "flame_graph"):
         tree = call_tree(record, source=flame_source(record))
-        bottoms.append(draw_flame_graph(canvas, tree, families(record.trace), top))
+        bottoms.append(draw_flame_graph(canvas, tree, families(record.trace), below))
     if view in ("all", "ops"):
-        bottoms.append(draw_top_ops(canvas, record, top))
-    return max(bottoms)
+        bottoms.append(draw_top_ops(canvas, record, below))
+    canvas.part = canvas.part._replace(bottom=max(bottoms) + MARGIN)
+    return canvas
 
 
 def headline(record: Record) -> str:
@@ -457,15 +450,9 @@ def pixels(
     first = np.searchsorted(level.end, edges[:-1], side="right")
     inside = np.minimum(first, len(level.row) - 1)
     hit = (first < len(level.row)) & (level.ts[inside] < edges[1:])
-    covered = np.diff(_covered_before(level, edges)) / np.maximum(np.diff(edges), 1e-9)
+    # The time that the slices cover before each edge: less what is left of the last one there.
+    started = np.searchsorted(level.ts, edges, side="right")
+    left = np.where(started > 0, np.maximum(level.end[np.maximum(started - 1, 0)] - edges, 0), 0)
+    before = np.append(0, np.cumsum(level.end - level.ts))[started] - left
+    covered = np.diff(before) / np.maximum(np.diff(edges), 1e-9)
     return np.where(hit, level.row[inside], -1), np.where(hit, covered, 0.0)
-
-
-def _covered_before(level: Level, moments: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the time in ns that the level's slices cover before each moment."""
-    length = level.end - level.ts
-    ended = np.concatenate([[0], np.cumsum(length)])
-    started = np.searchsorted(level.ts, moments, side="right")
-    last = np.maximum(started - 1, 0)
-    overhang = np.where(started > 0, np.maximum(level.end[last] - moments, 0), 0)
-    return np.asarray(ended[started] - overhang, dtype=np.float64)

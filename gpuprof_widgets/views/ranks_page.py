@@ -115,20 +115,17 @@ def page_tables(tables: RanksTables) -> list[dict[str, Any]]:
     ]
 
 
-def ranks_tables(tables: RanksTables) -> list[Table]:
-    """Return all tables; that of the ranks comes first, unless there are Python calls alone."""
-    shown = [_functions_table(tables, side_by_side=MATRIX_MOST)]
-    if len(tables.overview):
-        of_times = (_ranks_table, _waits_table, _collectives_table, _steps_table)
-        shown = [*(table_of(tables) for table_of in of_times), *shown]
-    return [table for table in shown if table is not None]
-
-
 def _with_legends(tables: RanksTables) -> list[tuple[Table, Legend]]:
-    """Return all tables, each with what its colours mean; only the first has a legend."""
-    shown = _shown_parts(tables) if len(tables.overview) else []
-    legend = [(_heading(key, tables), PARTS[key][1]) for key in shown]
-    return [(table, [] if at else legend) for at, table in enumerate(ranks_tables(tables))]
+    """Return all tables, each with what its colours mean: only that of the ranks has a legend.
+
+    It comes first, unless there are Python calls alone.
+    """
+    functions = _functions_table(tables, side_by_side=MATRIX_MOST)
+    if not len(tables.overview):
+        return [(functions, [])] if functions else []
+    legend = [(_heading(key, tables), PARTS[key][1]) for key in _shown_parts(tables)]
+    others = (_waits_table(tables), _collectives_table(tables), _steps_table(tables), functions)
+    return [(_ranks_table(tables), legend), *((table, []) for table in others if table)]
 
 
 def ranks_text(tables: RanksTables) -> str:

@@ -108,7 +108,7 @@ def three_outputs(
 ) -> list[MimeBundle]:
     """Return the outputs of a cell: tables without script, picture, and the script."""
     return [
-        _summary(static, picture.caption, page_uid(page)),
+        _summary(static, _caption(picture.span_ns), page_uid(page)),
         picture.output,
         *_live(page, embed_runtime),
     ]
@@ -148,9 +148,21 @@ def page_script(page: Page, *, embed_runtime: bool, below_widget: bool = False) 
 
 
 def figure_script(figure: Column, *, embed_runtime: bool) -> str:
-    """Return the script that shows a Bokeh layout of the user's, known by its name."""
-    content = _packed_json(printable_values(_item(figure)))
-    return _script(str(figure.name), {"document": content}, embed_runtime)
+    """Return the script that shows a Bokeh layout of the user's, known by its name.
+
+    The layout stays in the document that is made for it.
+    """
+    # Here, because Bokeh's models take 0.3 s to import and our own pages have none of them.
+    from bokeh.document import Document
+
+    document = Document(title="")
+    document.config.notifications = None  # it would stay in the page when the figure leaves it
+    document.add_root(figure)
+    # As `bokeh.embed.json_item` makes it, without that one's search for mistakes.
+    content = document.to_json(deferred=False)
+    item = {"target_id": None, "root_id": figure.id, "doc": content, "version": bokeh.__version__}
+    packed_item = _packed_json(printable_values(item))
+    return _script(str(figure.name), {"document": packed_item}, embed_runtime)
 
 
 def _script(
@@ -170,22 +182,6 @@ def _script(
 
 def _packed_json(value: Any) -> str:
     return packed(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
-
-
-def _item(figure: Column) -> dict[str, Any]:
-    """Return a layout as BokehJS embeds it.
-
-    This is `bokeh.embed.json_item` without its search for mistakes; the layout stays in the
-    document that is made for it.
-    """
-    # Here, because Bokeh's models take 0.3 s to import and our own pages have none of them.
-    from bokeh.document import Document
-
-    document = Document(title="")
-    document.config.notifications = None  # it would stay in the page when the figure leaves it
-    document.add_root(figure)
-    content = document.to_json(deferred=False)
-    return {"target_id": None, "root_id": figure.id, "doc": content, "version": bokeh.__version__}
 
 
 def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
@@ -209,11 +205,6 @@ class Picture:
         return b64encode(self.png).decode("ascii")
 
     @property
-    def caption(self) -> str:
-        """What it shows, without a full stop."""
-        return _caption(self.span_ns)
-
-    @property
     def output(self) -> MimeBundle:
         """The picture as an output of a cell."""
         return {"image/png": self.base64, "text/plain": ""}
@@ -225,7 +216,7 @@ class Picture:
         alt = escape(printable(f"Timeline of {span}, in which: {self.headline}"))
         return (
             f'<figure><img alt="{alt}" src="data:image/png;base64,{self.base64}">'
-            f"<figcaption>{prose(self.caption)}</figcaption></figure>"
+            f"<figcaption>{prose(_caption(self.span_ns))}</figcaption></figure>"
         )
 
 
@@ -291,35 +282,40 @@ def _packaged_text(name: str) -> str:
 
 def static_bundle(record: Record, *, sort: str = "device_self", top: int = 15) -> dict[str, str]:
     """Return `static_html` and `static_text` by their MIME types, from the same tables."""
-    tables = _tables(record, sort=sort, top=top)
-    return {"text/html": _html(record, tables), "text/plain": _text(record, tables)}
-
-
-def _tables(record: Record, *, sort: str, top: int) -> list[Table]:
-    progress.say("looking for findings")
-    findings(record)
-    progress.say("making the tables")
-    return static_tables(record, sort=sort, top=top)
-
-
-def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Return findings and tables as HTML without script, style sheet, id, frame or drawing."""
-    return _html(record, _tables(record, sort=sort, top=top))
-
-
-def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Return findings and tables as plain text: below 80 columns, no escape codes."""
-    return _text(record, _tables(record, sort=sort, top=top))
-
-
-def _html(record: Record, tables: Sequence[Table]) -> str:
-    return html_summary(
+    text, tables = _text_and_tables(record, sort=sort, top=top)
+    html = html_summary(
         findings(record),
         map(html_table, (*tables, *static_panels(record))),
         remarks=_remarks(record),
         notes=page_notes(record),
         all_in=ALL_FINDINGS,
     )
+    return {"text/html": html, "text/plain": text}
+
+
+def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
+    """Return findings and tables as HTML without script, style sheet, id, frame or drawing."""
+    return static_bundle(record, sort=sort, top=top)["text/html"]
+
+
+def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
+    """Return findings and tables as plain text: below 80 columns, no escape codes."""
+    return _text_and_tables(record, sort=sort, top=top)[0]
+
+
+def _text_and_tables(record: Record, *, sort: str, top: int) -> tuple[str, list[Table]]:
+    progress.say("looking for findings")
+    ranked = findings(record)
+    progress.say("making the tables")
+    tables = static_tables(record, sort=sort, top=top)
+    text = text_summary(
+        ranked,
+        tables,
+        remarks=_remarks(record),
+        notes=page_notes(record),
+        all_in=ALL_FINDINGS,
+    )
+    return text, tables
 
 
 def html_summary(
@@ -380,11 +376,10 @@ def _remarks(record: Record) -> list[str]:
     lines = remark_lines(record)
     place = focus(record)
     if place:
-        at = [_place(*place["range_ns"])] if place["range_ns"] else []
-        rows = (
-            [f"with {format_count(len(place['rows']), 'event')} selected"] if place["rows"] else []
-        )
-        lines += [f"The report opens {' '.join([*at, *rows])}"] if at or rows else []
+        words = [_place(*place["range_ns"])] if place["range_ns"] else []
+        if place["rows"]:
+            words.append(f"with {format_count(len(place['rows']), 'event')} selected")
+        lines += [f"The report opens {' '.join(words)}"] if words else []
     return lines
 
 
@@ -401,16 +396,6 @@ def _place(start_ns: int, end_ns: int) -> str:
     """Return a moment or a range in words, to the microsecond."""
     start, end = (f"{ns / 1e6:,.3f} ms" for ns in (start_ns, end_ns))
     return f"at {start}" if start_ns == end_ns else f"from {start} to {end}"
-
-
-def _text(record: Record, tables: Sequence[Table]) -> str:
-    return text_summary(
-        findings(record),
-        tables,
-        remarks=_remarks(record),
-        notes=page_notes(record),
-        all_in=ALL_FINDINGS,
-    )
 
 
 def text_summary(

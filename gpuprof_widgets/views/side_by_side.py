@@ -1,7 +1,7 @@
 """Several traces under each other on one scale: what is wide in one is as wide in all.
 
 `outputs` and `standalone_html` make a page of timelines, `page_group` the timelines of any page of
-several traces, and `timelines_png` their picture for readers whose notebook runs no script.
+several traces, and `timelines_picture` their picture for readers whose notebook runs no script.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def placed(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
+def timelines_picture(rows: Sequence[Row], headline: str) -> Picture:
     """Return a picture of at most `MOST_PICTURED` of the `placed` rows, under each other."""
     shown = rows[:MOST_PICTURED]
     each = max(LEVELS // len(shown), 2)
@@ -168,13 +168,7 @@ def timelines_png(rows: Sequence[Row], headline: str) -> bytes:
     if len(rows) > len(shown):
         words = f"not drawn here: {len(rows) - len(shown)} more timelines"
         canvas.text(TIMELINE.right, top + FAMILIES_BELOW, words, size=7.3, color=MUTED, ha="right")
-    return canvas.png(headline)
-
-
-def timelines_picture(rows: Sequence[Row], headline: str) -> Picture:
-    """Return the `placed` rows as a picture."""
-    end = max(max(row.record.trace.end_ns for row in rows), 1)
-    return Picture(timelines_png(rows, headline), headline, end)
+    return Picture(canvas.png(headline), headline, end)
 
 
 def _busiest(trace: Trace, count: int) -> list[Level]:

@@ -80,10 +80,7 @@ LINES = (
     Column("self_share", "share", "share"),
     Column("wall_ns", "Wall", "ns"),
 )
-LINES_WHERE_RECORDED = (
-    Column("device_ns", "GPU", "ns"),
-    Column("wait_ns", "GPU wait", "ns"),
-)
+LINES_WHERE_RECORDED = (Column("device_ns", "GPU", "ns"), Column("wait_ns", "GPU wait", "ns"))
 SIGNS = {
     AT_LEAST: f"{AT_LEAST}: of its first runs only, because it ran more often than is recorded.",
     AT_MOST: f"{AT_MOST}: with further runs of lines within it, which are not recorded one by one.",

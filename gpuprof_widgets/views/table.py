@@ -30,6 +30,8 @@ from gpuprof_widgets.analyses.columns import (
     unit_of,
 )
 from gpuprof_widgets.exceptions import printable
+from gpuprof_widgets.trace.arrays import Rows
+from gpuprof_widgets.trace.model import Trace
 
 Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered", "share", "ratio"]
 
@@ -156,23 +158,6 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if is_whole else f"{value:.3g}"
 
 
-def _share(share: float) -> str:
-    return format_share(share).replace("less than", "<")
-
-
-def _flops_per_s(value: float) -> str:
-    return f"{format_flops(value)}/s"
-
-
-def _moment(ns: float) -> str:
-    """Return a time of the trace in milliseconds, to the nanosecond."""
-    return f"{ns / 1e6:,.6f} ms"
-
-
-def _address(value: float) -> str:
-    return f"{int(value):#x}"
-
-
 FORMATS: Mapping[Unit, Callable[[Any], str]] = {
     "text": _text,
     "count": _number,
@@ -180,13 +165,13 @@ FORMATS: Mapping[Unit, Callable[[Any], str]] = {
     "ns": format_ns,
     "bytes": format_bytes,
     "flop": format_flops,
-    "share": _share,
+    "share": lambda share: format_share(share).replace("less than", "<"),
     "bytes/s": format_bandwidth,
-    "flop/s": _flops_per_s,
-    "moment": _moment,
+    "flop/s": lambda value: f"{format_flops(value)}/s",
+    "moment": lambda ns: f"{ns / 1e6:,.6f} ms",
     "change": signed_ns,
     "ratio": format_ratio,
-    "address": _address,
+    "address": lambda value: f"{int(value):#x}",
 }
 """The function that formats a value of each unit."""
 
@@ -247,3 +232,9 @@ class Panel(Table):
     bars: Bars | None = None
     most_events: int = MOST_EVENTS
     frames: npt.NDArray[np.int64] | None = None
+
+
+def slice_events(trace: Trace, rows: Rows, **columns: Any) -> pd.DataFrame:
+    """Return the events of a panel that are these slices."""
+    start, dur = (trace.slices[key].to_numpy()[rows] for key in ("ts", "dur"))
+    return pd.DataFrame({"start_ns": start, "end_ns": start + dur, "row": rows, **columns})

@@ -253,21 +253,19 @@ def _share_bar(share: Any) -> Fill:
 def listed(table: TableOrPanel, most: int) -> TableOrPanel:
     """Return the first rows without the columns that are empty in them; a note counts the rest."""
     rows = table.rows.head(most)
-    columns = tuple(column for column in table.columns if _has_values(rows[column.key], column))
+    columns = []
+    for column in table.columns:  # one of modules, say, is empty in a run without them
+        known = rows[column.key].notna()
+        if (known & (rows[column.key] != "") if column.is_text else known).any():
+            columns.append(column)
     notes = (*table.notes, rows_left_out(len(table.rows) - len(rows)))
-    return replace(table, rows=rows, columns=columns, notes=notes)
+    return replace(table, rows=rows, columns=tuple(columns), notes=notes)
 
 
 def rows_left_out(count: int) -> str:
     """Return the note on so many rows that are left out, "" for none."""
     are = "is" if count == 1 else "are"
     return f"{format_count(count, 'more row')} {are} not listed here." if count else ""
-
-
-def _has_values(values: pd.Series[Any], column: Column) -> bool:
-    """Whether any row has a value in a column; a module column is empty without modules."""
-    known = values.notna()
-    return bool((known & (values != "") if column.is_text else known).any())
 
 
 def _page_text(value: Any) -> str:

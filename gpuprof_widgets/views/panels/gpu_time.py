@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace.arrays import Ints
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.views.table import Bars, Column, Panel
+from gpuprof_widgets.views.table import Bars, Column, Panel, slice_events
 
 MOST_EVENTS = 8_000
 MOST_ROWS = 500
@@ -69,15 +69,10 @@ def _classes(table: pd.DataFrame) -> pd.DataFrame:
     """Return the classes that took any time, with the name of each one's bar."""
     rows = table[table["time_ns"] > 0].reset_index(drop=True)
     where = [
-        _place(device, state, step)
+        ("CPU" if state == HOST else _gpu_name(device)) + (f" · step {step}" if step >= 0 else "")
         for device, state, step in zip(rows["device"], rows["state"], rows["step"], strict=True)
     ]
     return rows.assign(where=pd.Series(where, dtype=object))
-
-
-def _place(device: int, state: str, step: int) -> str:
-    name = "CPU" if state == HOST else _gpu_name(device)
-    return f"{name} · step {step}" if step >= 0 else name
 
 
 def _gpu_name(device: int) -> str:
@@ -116,10 +111,8 @@ def coarse(segments: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
     while len(pieces[0]) > most and width < span:
         width *= 2
         pieces = _stretched(group, start - origin, end - origin, width)
-    columns = dict(zip(("group", "start_ns", "end_ns"), pieces, strict=True))
-    table = pd.DataFrame(columns)
-    table[["start_ns", "end_ns"]] += origin
-    return table, width
+    group, start, end = pieces
+    return pd.DataFrame({"group": group, "start_ns": origin + start, "end_ns": origin + end}), width
 
 
 def _stretched(group: Ints, start: Ints, end: Ints, width: int) -> tuple[Ints, Ints, Ints]:
@@ -205,7 +198,10 @@ def streams_panel(record: Record) -> Panel | None:
     table = streams(record)
     if not len(table):
         return None
-    slices = _stream_slices(record)
+    trace = record.trace
+    row, kind = gpu_kinds(trace)
+    stream = {"device": trace.index.device[row], "stream": stream_of(trace, row)}
+    slices = slice_events(trace, row, kind=kind, **stream)
     grouped = slices.groupby(SAME_STREAM, sort=True)
     rows = grouped.size().rename("calls").reset_index()
     rows = rows.merge(table.drop(columns="calls"), "left", on=["device", "stream"])
@@ -228,21 +224,6 @@ def streams_panel(record: Record) -> Panel | None:
         ),
         bars=Bars("where", "kind", "time_ns"),
     )
-
-
-def _stream_slices(record: Record) -> pd.DataFrame:
-    trace = record.trace
-    row, kind = gpu_kinds(trace)
-    start = trace.slices["ts"].to_numpy()[row]
-    columns = {
-        "device": trace.index.device[row],
-        "stream": stream_of(trace, row),
-        "kind": kind,
-        "start_ns": start,
-        "end_ns": start + trace.slices["dur"].to_numpy()[row],
-        "row": row,
-    }
-    return pd.DataFrame(columns)
 
 
 PATH_COLUMNS = (

@@ -23,7 +23,7 @@ from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, seque
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.owners import EVALUATE
-from gpuprof_widgets.views.table import Column, Curve, Panel, Points
+from gpuprof_widgets.views.table import Column, Curve, Panel, Points, slice_events
 
 KERNEL_COLUMNS = (
     Column("label", "Name", "text"),
@@ -58,39 +58,28 @@ def kernels_panel(record: Record) -> Panel | None:
     )
     for key in UNKNOWN:
         rows[key] = rows[key].where(rows[key] >= 0, np.nan)
-    rows["op_name"] = [_launchers(*pair) for pair in zip(rows["op_name"], rows["ops"], strict=True)]
-    keys = [column.key for column in KERNEL_COLUMNS]
+    several = " and " + (rows["ops"] - 1).astype(str) + " more"
+    rows["op_name"] += several.where(rows["ops"] > 1, "")
     return Panel(
         "Kernels",
         KERNEL_COLUMNS,
-        rows[keys],
+        rows,
         _kernel_events(record, table),
         notes=(_kernel_note(record),),
         curves=tuple(_running_curves(record)),
     )
 
 
-def _launchers(op: str, ops: int) -> str:
-    return f"{op} and {ops - 1} more" if ops > 1 else op
-
-
 def _kernel_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
-    slices = record.trace.slices
-    rows = counted_gpu_rows(record.trace)
+    slices, rows = record.trace.slices, counted_gpu_rows(record.trace)
     name, category = slices["name"].cat, slices["category"].cat
     kinds = len(category.categories)
     listed = name.categories.get_indexer(pd.Index(table["name"])) * kinds
     listed += category.categories.get_indexer(pd.Index(table["category"]))
     key = name.codes.to_numpy()[rows].astype(np.intp) * kinds + category.codes.to_numpy()[rows]
     order = np.argsort(listed)
-    start = slices["ts"].to_numpy()[rows]
-    columns = {
-        "group": order[np.searchsorted(listed[order], key)],
-        "start_ns": start,
-        "end_ns": start + slices["dur"].to_numpy()[rows],
-        "row": rows,
-    }
-    return pd.DataFrame(columns)
+    group = order[np.searchsorted(listed[order], key)]
+    return slice_events(record.trace, rows, group=group)
 
 
 def _running_curves(record: Record) -> list[Curve]:
@@ -195,7 +184,7 @@ def sequences_panel(record: Record) -> Panel | None:
     return Panel(
         "Sequences",
         SEQUENCE_COLUMNS,
-        rows[[column.key for column in SEQUENCE_COLUMNS]],
+        rows,
         _sequence_events(record, table),
         notes=(
             f"Outermost ops that launch {LENGTH} or more kernels in a call, grouped by what they "
@@ -210,19 +199,15 @@ def _sequence_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     trace = record.trace
     calls = occurrences(trace, None, LENGTH)
     dur = pd.Series(trace.slices["dur"].to_numpy()[calls.rows])
-    start = trace.slices["ts"].to_numpy()[calls.op]
     first = pd.Series(calls.op).groupby(calls.group).transform("first")
     place = pd.Series(table.index, table["first"].to_numpy())
-    columns = {
-        "group": place.reindex(first).to_numpy(),
-        "start_ns": start,
-        "end_ns": start + trace.slices["dur"].to_numpy()[calls.op],
-        "row": calls.op,
-        "gpu_ns": dur.groupby(calls.call).sum().to_numpy(),
-    }
-    events = pd.DataFrame(columns)
-    listed = events["group"].notna()
-    return events[listed].astype({"group": int})
+    events = slice_events(
+        trace,
+        calls.op,
+        group=place.reindex(first).to_numpy(),
+        gpu_ns=dur.groupby(calls.call).sum().to_numpy(),
+    )
+    return events[events["group"].notna()].astype({"group": int})
 
 
 LAUNCH_COLUMNS = (
@@ -272,7 +257,7 @@ def launches_panel(record: Record) -> Panel | None:
     return Panel(
         "Launches",
         LAUNCH_COLUMNS,
-        rows[[column.key for column in LAUNCH_COLUMNS]].reset_index(drop=True),
+        rows.reset_index(drop=True),
         events,
         notes=(_launch_note(record),),
         sort="call_ns",

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import annotation_slices
 from gpuprof_widgets.analyses.regions import annotations as by_annotation
 from gpuprof_widgets.analyses.waits import python_lanes
-from gpuprof_widgets.trace.arrays import Ints
+from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.views.table import Column, Panel
@@ -52,7 +52,11 @@ def modules_panel(record: Record) -> Panel | None:
     if why_empty(table):
         return None
     named = table[table["name"] != ""]
-    rows = named.loc[_costliest(named)]
+    # In the order of the tree, which stays whole: none costs more than its parent.
+    by_cost = named.assign(cost=named[MODULE_COSTS].sum(axis=1)).sort_values(
+        ["cost", "depth"], ascending=[False, True], kind="stable"
+    )
+    rows = named.loc[by_cost.index[:MOST_MODULES].sort_values()]
     notes = [
         "Times include inner modules, except self times. The backward pass counts for the modules "
         "of its forward ops."
@@ -77,14 +81,6 @@ def modules_panel(record: Record) -> Panel | None:
         notes=tuple(notes),
         most_events=MOST_EVENTS_OF_MODULES,
     )
-
-
-def _costliest(table: pd.DataFrame) -> pd.Index:
-    """Return the costliest modules in the order of the tree: none costs more than its parent."""
-    depth_last = table.assign(cost=table[MODULE_COSTS].sum(axis=1)).sort_values(
-        ["cost", "depth"], ascending=[False, True], kind="stable"
-    )
-    return depth_last.index[:MOST_MODULES].sort_values()
 
 
 def _call_events(calls: pd.DataFrame, key: str, rows: pd.Index) -> pd.DataFrame:
@@ -161,16 +157,11 @@ def _estimates(table: pd.DataFrame) -> str:
 
 
 def python_time_panel(record: Record) -> Panel | None:
-    """Return a row per function; its events are the pieces of its self time.
-
-    Rows stand by the better of their ranks in self and total time, because the page gets only the
-    first rows and sorts by either.
-    """
+    """Return a row per function; its events are the pieces of its self time."""
     table = python_time(record)
     if not len(table):
         return None
-    ranks = table[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
-    table = table.iloc[np.argsort(ranks.to_numpy(), kind="stable")].reset_index(drop=True)
+    table = table.iloc[_by_better_rank(table)].reset_index(drop=True)
     sampled = bool(record.metadata.get(SAMPLED))
     rows = table.assign(
         label=pd.Series(function_labels(table), dtype=object),
@@ -200,6 +191,15 @@ def python_time_panel(record: Record) -> Panel | None:
         most_events=MOST_PIECES,
         frames=frames if (frames >= 0).any() else None,
     )
+
+
+def _by_better_rank(table: pd.DataFrame) -> Rows:
+    """Return the order of rows by their better rank in self and total time.
+
+    The page gets only the first rows, and sorts them by either.
+    """
+    ranks = table[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
+    return np.argsort(ranks.to_numpy(), kind="stable")
 
 
 def _frames(record: Record, table: pd.DataFrame) -> Ints:
@@ -240,8 +240,7 @@ def sampled_lines_panel(record: Record) -> Panel | None:
     if why_empty(table):
         return None
     found = stretches(record)
-    ranks = found.lines[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
-    order = np.argsort(ranks.to_numpy(), kind="stable")
+    order = _by_better_rank(found.lines)
     rows = found.lines.iloc[order].reset_index(drop=True)
     group = np.empty(len(order), np.int64)
     group[order] = np.arange(len(order))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -45,8 +43,13 @@ def copies_panel(record: Record) -> Panel | None:
             "stalled_ns": table["call_ns"].where(table["blocking"], 0) + table["wait_ns"],
             "blocking": table["blocking"].astype(int),
             "needless": (table["needless"] != "").astype(int),
-            "memory": table["source"].where(table["source"] == "", _memory(table)),
-            "where": _places(table),
+            "memory": table["source"].where(
+                table["source"] == "", table["source"] + " → " + table["target"]
+            ),
+            # The nearest place to change in user code: line, else module, else Python function.
+            "where": table["line"].where(
+                table["line"] != "", table["module"].where(table["module"] != "", table["python"])
+            ),
             "direction": table["direction"],
             "op_name": table["op_name"],
         }
@@ -61,22 +64,12 @@ def copies_panel(record: Record) -> Panel | None:
     return Panel(
         "Copies",
         COPY_COLUMNS,
-        rows[[column.key for column in COPY_COLUMNS]].reset_index(drop=True),
+        rows.reset_index(drop=True),
         events.drop(columns=SAME_COPY),
         notes=(f"{unsized:,} copies of unknown size count as 0 B." if unsized else "",),
         sort="time_ns",
         curves=tuple(_bandwidths(record)),
     )
-
-
-def _memory(table: pd.DataFrame) -> pd.Series[Any]:
-    return table["source"] + " → " + table["target"]
-
-
-def _places(table: pd.DataFrame) -> pd.Series[Any]:
-    """Return the nearest place to change in user code: line, else module, else Python function."""
-    outer = table["module"].where(table["module"] != "", table["python"])
-    return table["line"].where(table["line"] != "", outer)
 
 
 def _bandwidths(record: Record) -> list[Curve]:
@@ -129,13 +122,11 @@ def collectives_panel(record: Record) -> Panel | None:
     known = table["bus_bytes_per_s"] > 0
     for key in ("bus_bytes", "bus_bytes_per_s", "best_bus_bytes_per_s"):
         rows[key] = rows[key].where(known, np.nan)
-    events = _collective_events(record, table)
-    keys = [column.key for column in COLLECTIVE_COLUMNS]
     return Panel(
         "Collectives",
         COLLECTIVE_COLUMNS,
-        rows[keys],
-        events,
+        rows,
+        _collective_events(record, table),
         notes=(COLLECTIVE_NOTE,),
         sort="time_ns",
     )
