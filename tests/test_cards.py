@@ -9,12 +9,10 @@ import pytest
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.memory import memory_curve
-from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.cards import CARDS, cards, page_cards
+from gpuprof_widgets.views.cards import cards, page_cards
 from gpuprof_widgets.views.page import VIEWS, has_view
 from gpuprof_widgets.views.panels import all_panels
 from tests.traces import annotation, block, calls_of, copy, kernel, op, runtime, trace_of
@@ -154,24 +152,14 @@ def test_the_figures_are_those_of_the_analyses(shared_record: Record) -> None:
         busy = classes[(classes["state"] == "busy") & classes["device"].isin(working["device"])]
         by_gpu = busy.groupby("device")["share"].sum()
         assert known["gpu_busy"].figure == pytest.approx(by_gpu.mean())
-    if "exposed_communication" in known:
-        told = [each for each in findings(shared_record) if each.rule == "exposed_communication"]
-        for each in told[:1]:
-            share = format_share(known["exposed_communication"].figure)
-            assert f"({share} of the time), " in each.text
-    if "input_wait" in known:
-        told = [each for each in findings(shared_record) if each.rule == "dataloader"]
-        for each in told:
-            share = format_share(known["input_wait"].figure)
-            assert f" {share} of the time (" in each.text
-    if "top_op" in known:
-        table = operators(shared_record)
-        top = table[table["name"].map(code) == known["top_op"].detail].iloc[0]
-        side = "device" if top["device_self_ns"] else "cpu"
-        assert known["top_op"].figure == top[f"{side}_self_share"]
-        ops = table[table["category"] == "cpu_op"]
-        assert top[f"{side}_self_ns"] > 0
-        assert top["name"] in ops["name"].tolist()
+    for name, rule in (
+        ("exposed_communication", "exposed_communication"),
+        ("input_wait", "dataloader"),
+    ):
+        if name in known:
+            told = [each.text for each in findings(shared_record) if each.rule == rule]
+            share = format_share(known[name].figure)
+            assert all(f"{share} of the time" in text for text in told[:1])
     if "peak_memory" in known:
         curve = memory_curve(shared_record)
         here = curve[curve["device"] == known["peak_memory"].detail]
@@ -193,13 +181,3 @@ def _leads_somewhere(card: dict[str, Any], record: Record) -> bool:
         return card["panel"] == view
     # Without its tab a card leads to the timeline.
     return view in all_panels() or (view in VIEWS and has_view(record, view))
-
-
-@pytest.mark.parametrize("name", CARDS)
-def test_every_card_is_shown_of_some_record(name: str) -> None:
-    records = (
-        training(),
-        trace_of(op("aten::mm", ts=0, dur=60 * MS)),
-        trace_of(calls=calls_of((None, "step", 1, 30 * MS))),
-    )
-    assert any(name in cards(record) for record in records)

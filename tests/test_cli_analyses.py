@@ -143,18 +143,6 @@ def test_the_self_times_of_all_ops_stand_below_the_table(
     assert "time total" not in gpuprof(capsys, "ops", trace, *words, "--csv", "-").out
 
 
-def test_without_a_gpu_the_shares_of_the_cpu_have_its_room(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ops = (op("aten::linear", ts=0, dur=8_000), op("aten::addmm", ts=10, dur=3_000))
-    save(trace_of(*ops), tmp_path / "cpu.gpuprof")
-    monkeypatch.setenv("COLUMNS", "100")
-    heading, *rows = gpuprof(capsys, "ops", tmp_path / "cpu.gpuprof").out.splitlines()
-    assert {"cpu_self_share", "cpu_total_share"} <= set(heading.split())
-    assert "device" not in heading
-    assert rows[0].split("  ")[-1].strip() == "100 %"
-
-
 def test_an_unknown_sort_key_is_told_the_right_one(trace: Path, capsys: Capsys) -> None:
     called = gpuprof(capsys, "kernels", trace, "--sort", "totl_ns")
     assert called.code == 1

@@ -16,8 +16,6 @@ from click.shell_completion import ShellComplete
 
 from gpuprof_widgets.cli import SIGPIPE_STATUS
 from gpuprof_widgets.commands.run import run
-from gpuprof_widgets.option_parsing import parse
-from gpuprof_widgets.options import OPTIONS, Options
 from gpuprof_widgets.profiles import Profile
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, Done, calls
@@ -348,44 +346,6 @@ def _with_closed_output(command: list[str]) -> tuple[int, str]:
     with os.fdopen(writing, "wb") as closed:
         done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
     return done.returncode, done.stderr.decode()
-
-
-OF_NOTEBOOKS = ("output", "explore", "compare")  # variables and cells of a notebook
-
-
-def flags_with_values() -> Iterator[str]:
-    """Every flag of the table, with an example of a value, and every opposite."""
-    examples = {"modules": "=model", "record": "=ops,shapes", "python": "=sampled"}
-    values = {bool: "", int: "=7", str: "=cpu_total"}
-    for option in OPTIONS.values():
-        if option.name not in OF_NOTEBOOKS:
-            yield option.flag + examples.get(option.name, values[option.kind])
-            yield from filter(None, [option.opposite])
-
-
-@pytest.mark.parametrize("flag", list(flags_with_values()))
-def test_every_option_does_what_it_does_in_the_magic(
-    flag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = [flag] if "-steps" in flag else ["--steps", "2", flag]
-    if "cprofile-steps" in flag:
-        words += ["--steps", "2"]
-    if "--every" in flag:
-        words += ["--keep-going", "--save", "run.gpuprof"]
-    expected, _ = parse(" ".join(words))
-    assert given(monkeypatch, *words) == expected
-
-
-def given(monkeypatch: pytest.MonkeyPatch, *words: str) -> Options:
-    """The options with which these words would record."""
-    found: list[Options] = []
-    monkeypatch.setattr("gpuprof_widgets.profiling.check", lambda options: None)
-    monkeypatch.setattr(
-        "gpuprof_widgets.commands.run._execute",
-        lambda name, rest, options, **how: found.append(options),
-    )
-    run.main([*words, "program.py"], standalone_mode=False)
-    return found[0]
 
 
 @pytest.mark.parametrize(

@@ -77,25 +77,6 @@ def test_a_panel_with_nothing_to_show_has_no_tab(monkeypatch: pytest.MonkeyPatch
     assert not has_view(two_kernels(), "analyses")
 
 
-def test_values_stand_by_column_and_unknown_ones_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = pd.DataFrame({"name": ["a", None], "n": [2.5, np.nan], "big": [np.inf, 3.0]})
-    columns = tuple(Column(key, key, "text" if key == "name" else "number") for key in rows)
-    page, _ = told(two_kernels(), Panel("P", columns, rows), monkeypatch)
-    assert page["values"] == [["a", ""], [2.5, None], [None, 3]]
-
-
-def test_a_column_that_no_row_has_anything_in_stays_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = pd.DataFrame({"name": ["a"], "line": [""], "n": [np.nan], "zero": [0]})
-    columns = (
-        Column("name", "Name", "text"),
-        Column("line", "Line", "text"),
-        Column("n", "N", "count"),
-        Column("zero", "Zero", "count"),
-    )
-    page, _ = told(two_kernels(), Panel("P", columns, rows), monkeypatch)
-    assert [key for key, *_ in page["columns"]] == ["name", "zero"]
-
-
 def test_events_that_are_slices_take_their_times_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
     record = two_kernels()
     page, arrays = told(record, kernels_panel(record), monkeypatch)
@@ -233,13 +214,3 @@ def test_over_the_whole_run_the_events_give_the_numbers_of_the_table(
             table = panel.rows[key].astype(float).fillna(0.0).to_numpy()
             events = np.array([value or 0.0 for value in values])
             assert np.allclose(events, table, rtol=1e-6, atol=1e-9), (name, key)
-
-
-def test_the_reference_of_these_tests_tells_a_wrong_table() -> None:
-    record = two_kernels()
-    panel = kernels_panel(record)
-    wrong = replace(panel, rows=panel.rows.assign(total_ns=panel.rows["total_ns"] + 1))
-    trace = record.trace
-    found = column_values(wrong, trace.start_ns, trace.end_ns, trace.end_ns)
-    assert found["total_ns"] == panel.rows["total_ns"].tolist()
-    assert found["total_ns"] != wrong.rows["total_ns"].tolist()

@@ -344,18 +344,8 @@ def in_its_process(installed: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def many_adds(installed: Path) -> str:
-    events = [
-        {
-            "ph": "X",
-            "cat": "cpu_op",
-            "name": "aten::add",
-            "ts": 10 * n,
-            "dur": 2,
-            "pid": 1,
-            "tid": 1,
-        }
-        for n in range(120)
-    ]
+    about = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "dur": 2, "pid": 1, "tid": 1}
+    events = [{"ts": 10 * n, **about} for n in range(120)]
     path = installed / "adds.json"
     path.write_text(json.dumps({"traceEvents": events}))
     return str(path)
