@@ -49,8 +49,10 @@ def report_page(
     has_functions, trace = PYTHON_PANEL in panels(record), record.trace
     ops, functions = report_keys(sort)
     lines = finding_lines(findings(record), shown_rows, line_places(record))
+    file = PurePath(str(record.metadata.get("source") or "")).name
+    label = str(record.metadata.get("label") or file)
     store = {
-        **page_store(record, payload, label=_label(record), uid=uid),
+        **page_store(record, payload, label=label, uid=uid),
         "rows_kept": payload.rows_kept,
         "findings": lines if has_functions else [line | {"function": ""} for line in lines],
         "notes": page_notes(record),
@@ -136,12 +138,6 @@ def _functions_column(key: str) -> str:
         return ""
     column = PSTATS_KEYS[key][0]
     return {"primitive_calls": "calls"}.get(column, "label" if column in PLACES else column)
-
-
-def _label(record: Record) -> str:
-    """Return the profile's label, else the name of the file that it came from."""
-    source = str(record.metadata.get("source") or "")
-    return str(record.metadata.get("label") or PurePath(source).name)
 
 
 def finding_lines(
