@@ -233,7 +233,10 @@ def test_recorded_frames_can_be_saved_without_cprofile(tmp_path: Path) -> None:
         ({"options": {"cprofile": False}}, "recorded without Python functions"),
         ({"options": {"python": "off"}}, "recorded without Python functions"),
         ({"source": "trace.json"}, r"the trace \(trace.json\) holds neither"),
-        ({"notes": ["another Python profiler is already running"]}, "another Python profiler is"),
+        (
+            {"notes": ["another Python profiler is already running and keeps the Python calls"]},
+            "another Python profiler is already running",
+        ),
         ({"notes": ["no Python calls: cProfile could not"]}, "no Python calls: cProfile could not"),
     ],
 )
