@@ -14,13 +14,14 @@ from gpuprof_widgets import Profile, exceptions, registry
 from gpuprof_widgets.analyses import findings as package
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.finding import EVIDENCE, code, spread
-from gpuprof_widgets.analyses.findings.thresholds import MEANINGS, limits_for, thresholds_of
+from gpuprof_widgets.analyses.findings.thresholds import limits_for, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.page import SHOWN_ROWS
+from scripts.make_findings import MEANINGS
 from tests.command_lines import gpuprof
 from tests.finding_titles import title_problems, with_checked_titles
 from tests.traces import cell_line, kernel, op, runtime, trace_of

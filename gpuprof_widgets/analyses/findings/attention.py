@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.op_calls import Call, distinct_calls
 from gpuprof_widgets.analyses.owners import forward_of
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Ints, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -105,10 +106,8 @@ def _between_products(trace: Trace) -> Iterator[Rows]:
         _first_below(trace, names)[rows] >= 0 for names in (BATCHED, SOFTMAX, OTHERS)
     )
     stops = np.flatnonzero(is_product | is_softmax | is_other)
-    only_product, only_softmax = (
-        one & ~other & ~is_other
-        for one, other in ((is_product, is_softmax), (is_softmax, is_product))
-    )
+    only_product = is_product & ~is_softmax & ~is_other
+    only_softmax = is_softmax & ~is_product & ~is_other
     for at in range(1, len(stops) - 1):
         first, middle, last = stops[at - 1 : at + 2]
         is_attention = (
@@ -153,21 +152,19 @@ def _matrices(call: Call) -> list[list[int]]:
 def _times(trace: Trace, calls: Rows) -> tuple[Ints, bool]:
     """Return the time of each call with its backward ops, on the GPU where the run has GPU work."""
     index = trace.index
-    behind = forward_of(trace)
-    caller = np.append(index.outermost_op, NONE)
-    of_call = np.full(len(trace) + 1, NONE, np.intp)
+    of_call = np.full(len(trace), NONE, np.intp)
     of_call[calls] = np.arange(len(calls))
-    forward = of_call[caller[behind]]
+    forward = take(of_call, take(index.outermost_op, forward_of(trace)))
     if len(gpu := index.gpu):
-        on_gpu = np.zeros(len(calls) + 1, np.int64)
-        here = of_call[caller[index.column("op")[gpu]]]
+        on_gpu = np.zeros(len(calls) + 1, np.int64)  # the last one: of no call
+        here = take(of_call, take(index.outermost_op, index.column("op")[gpu]))
         np.add.at(on_gpu, np.where(here >= 0, here, forward[gpu]), index.dur[gpu])
         return on_gpu[:-1], True
-    took = np.append(index.dur[calls], 0)
+    took = index.dur[calls]
     backward = np.flatnonzero(index.is_op & (index.column("forward") >= 0) & (forward >= 0))
     chosen = np.zeros(len(trace), bool)
     chosen[backward] = True
     # The innermost ones lie within others, whose time includes theirs.
     backward = backward[links.nearest_ancestor(index.parent, chosen)[backward] < 0]
     np.add.at(took, forward[backward], index.dur[backward])
-    return took[:-1], False
+    return took, False

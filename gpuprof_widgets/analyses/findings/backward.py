@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.operators import op_rows
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 
 MOST = 3  # findings
@@ -247,8 +248,8 @@ def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[
     if len(gpu):
         within = np.zeros(len(trace), bool)
         within[again.rows] = True
-        within = np.append(links.itself_or_ancestor(index.parent, within) >= 0, False)
-        cost = int(index.dur[gpu[within[index.column("op")[gpu]]]].sum())
+        within = links.itself_or_ancestor(index.parent, within) >= 0
+        cost = int(index.dur[gpu[take(within, index.column("op")[gpu], False)]].sum())
         whole = int(index.dur[gpu].sum())
     share = share_of(cost, run_ns(record))
     if not cost or share < recomputation_share:

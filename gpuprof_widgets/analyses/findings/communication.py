@@ -27,6 +27,7 @@ from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.what_if import saved_without_ns
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -150,8 +151,8 @@ def broadcast_buffers(record: Record, *, broadcast_buffers_share: float = 0.02) 
 def _broadcasts(trace: Trace) -> list[Rows]:
     """Return the ops of each broadcast of DDP's buffers, in the order in which they ran."""
     index, parent = trace.index, trace.index.parent
-    regions = np.append(index.named(frozenset({DDP_FORWARD})) & index.on_tracks("cpu"), False)
-    within = np.flatnonzero(regions[parent] & ~index.is_launch)
+    regions = index.named(frozenset({DDP_FORWARD})) & index.on_tracks("cpu")
+    within = np.flatnonzero(take(regions, parent, False) & ~index.is_launch)
     found = []
     for rows in rows_by(parent[within]).values() if len(within) else ():
         ops = within[rows]

@@ -41,9 +41,9 @@ from gpuprof_widgets.analyses.path_graph import (
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import BACKWARD
-from gpuprof_widgets.trace.schema import NONE
 
 CPU, GPU = "the CPU", "the GPU"
 BOUNDS = {
@@ -159,8 +159,8 @@ def critical_path_bound(
 def _calls_on_path(trace: Trace, path: Path, name: str) -> Rows:
     """Return the calls of this op that the path goes through."""
     calls = trace.index.named(frozenset({name})) & trace.index.in_category("cpu_op")
-    call = np.append(links.itself_or_ancestor(trace.index.parent, calls), NONE)
-    call = call[np.append(op_around(trace), NONE)[path.row]]
+    call = links.itself_or_ancestor(trace.index.parent, calls)
+    call = take(call, take(op_around(trace), path.row))
     rows = np.unique(call[call >= 0]).astype(np.intp)
     if not len(rows):  # what is on the path is a kernel of that name, whose launch is missing
         rows = np.flatnonzero(calls)
@@ -210,8 +210,8 @@ def _kernels_sentence(table: pd.DataFrame, least_share: float) -> str:
 def _is_in_16_bits(trace: Trace, path: Path) -> bool:
     """Whether half of the path's time on the GPU is that of kernels of 16 bits or fewer."""
     time = np.where(path.is_of(*BOUNDS[GPU]), path.dur, 0)
-    is_narrow = np.array([*(bool(OF_16_BITS.search(name)) for name in trace.index.names), False])
-    narrow = is_narrow[np.append(trace.index.name, NONE)[path.row]]
+    is_narrow = np.array([bool(OF_16_BITS.search(name)) for name in trace.index.names], bool)
+    narrow = take(is_narrow, take(trace.index.name, path.row), False)
     return bool(2 * time[narrow].sum() >= time.sum())
 
 
@@ -271,11 +271,8 @@ def with_parts(record: Record, listed: list[Finding]) -> list[Finding]:
     )
     on_cpu = bound_of(whole_path(record))[0] == CPU
     rules = (*PARTS, "critical_path") if on_cpu else PARTS
-    parts: list[Finding] = []
-    others: list[Finding] = []
-    for one in listed:
-        is_part = one.rule in rules and one.cost_ns < whole.cost_ns
-        (parts if is_part else others).append(one)
+    parts = [one for one in listed if one.rule in rules and one.cost_ns < whole.cost_ns]
+    others = [one for one in listed if one not in parts]
     told = [replace(one, text=one.text + because, part_of=whole.rule) for one in parts]
     after = others.index(whole) + 1
     return [*others[:after], *told, *others[after:]]

@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.sequences import indexing_loops
 from gpuprof_widgets.analyses.waits import run_lane, waits
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import EVALUATE, open_on_other_track
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
@@ -96,13 +97,12 @@ def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
     functions, of_frame = functions_of_frames(trace)
     same = np.all([functions[key] == function[key] for key in ("file", "line", "name")], axis=0)
     between = (functions["file"] == BUILT_IN) | functions["file"].str.contains(OPERATORS)
-    opaque = ~np.append(between.to_numpy(bool), False)[of_frame]
-    in_function = np.append(np.append(same, False)[of_frame], False)
+    opaque = ~take(between.to_numpy(bool), of_frame, False)
+    in_function = take(same, of_frame, False)
     ops = _outermost_ops(trace)
     frame = open_on_other_track(trace, *trace.index.uncut)[ops]
-    caller = links.itself_or_ancestor(trace.index.parent, opaque)
-    around = np.append(caller, NONE)[frame]
-    return DirectOps(ops[in_function[around]], max(int(function["calls"]), 1))
+    around = take(links.itself_or_ancestor(trace.index.parent, opaque), frame)
+    return DirectOps(ops[take(in_function, around, False)], max(int(function["calls"]), 1))
 
 
 def _in_regions(record: Record, function: pd.Series) -> DirectOps | None:
@@ -141,10 +141,10 @@ def _of_classes(trace: Trace, ops: Rows, calls: int) -> list[Rows]:
     if not len(module) or "class" not in trace.args:
         return []
     codes, _ = pd.factorize(trace.args["class"].reindex(module).astype(str))
-    kind = np.full(len(trace) + 1, NONE, np.int64)
+    kind = np.full(len(trace), NONE, np.int64)
     kind[module] = codes
     counted = np.bincount(codes)
-    of_op = kind[region_around(trace, "module")[ops]]
+    of_op = take(kind, region_around(trace, "module")[ops])
     return [ops[of_op == group] for group in np.flatnonzero(counted == calls)]
 
 
@@ -155,7 +155,7 @@ def _of_lines(trace: Trace, ops: Rows, calls: int, name: str) -> list[Rows]:
         return []
     names_it = cell.lines["code"].str.contains(rf"\b{re.escape(name)}\s*\(", regex=True)
     counted = np.bincount(cell.of_slice[cell.row], minlength=len(cell.lines))
-    line = np.append(cell.of_slice, NONE)[region_around(trace, "cell_line")[ops]]
+    line = take(cell.of_slice, region_around(trace, "cell_line")[ops])
     line = np.where(region_around(trace, "module")[ops] >= 0, NONE, line)
     return [
         ops[line == row] for row in np.flatnonzero(names_it.to_numpy(bool) & (counted == calls))

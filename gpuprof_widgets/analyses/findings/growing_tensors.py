@@ -25,6 +25,7 @@ from gpuprof_widgets.analyses.op_calls import Call, distinct_calls, frame_of
 from gpuprof_widgets.analyses.owners import line_of, module_frames, region_around
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Ints, Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -105,7 +106,7 @@ def growing_cat(
         return []
     table = _placed(record, rows)
     least = max(growing_cat_calls, 2)
-    line = np.append(cell_lines(trace).of_slice, NONE)[line_of(trace)[rows]]
+    line = take(cell_lines(trace).of_slice, line_of(trace)[rows])
     different, which = np.unique(line, return_inverse=True)
     appends = np.array([_appends(record, each) for each in different.tolist()])[which]
     growths = [
@@ -154,8 +155,8 @@ def _times(trace: Trace, rows: Rows) -> tuple[Ints, Mask]:
     """Return the time of each call: of its GPU work, where it has any, else of the CPU."""
     index = trace.index
     on_gpu = np.zeros(len(trace) + 1, np.int64)
-    around = np.append(links.itself_or_ancestor(index.parent, index.named(CATS)), NONE)
-    np.add.at(on_gpu, around[index.column("op")[index.gpu]], index.dur[index.gpu])
+    around = links.itself_or_ancestor(index.parent, index.named(CATS))
+    np.add.at(on_gpu, take(around, index.column("op")[index.gpu]), index.dur[index.gpu])
     launched = on_gpu[rows] > 0
     return np.where(launched, on_gpu[rows], index.dur[rows]), launched
 
@@ -170,10 +171,10 @@ def _placed(record: Record, rows: Rows) -> pd.DataFrame:
     parent, known = index.parent, cell_lines(trace)
     beyond = lines_beyond_limit(known, record)
     keys = list(zip(known.lines["cell"], known.lines["line"], strict=True))
-    within = np.append(np.array([key not in beyond for key in keys], bool), False)
-    lines = within[known.of_slice]
-    execution = np.append(links.itself_or_ancestor(parent, lines), NONE)[line_of(trace)[rows]]
-    around = np.append(links.nearest_ancestor(parent, lines), NONE)[execution]
+    within = np.array([key not in beyond for key in keys], bool)
+    lines = take(within, known.of_slice, False)
+    execution = take(links.itself_or_ancestor(parent, lines), line_of(trace)[rows])
+    around = take(links.nearest_ancestor(parent, lines), execution)
     module = region_around(trace, "module")[rows]
     annotation = index.ancestor("user_annotation")[rows]
     in_line = execution >= 0
@@ -183,10 +184,10 @@ def _placed(record: Record, rows: Rows) -> pd.DataFrame:
     place, _ = group_rows(
         {
             "track": index.track[rows],
-            "line": np.append(known.of_slice, NONE)[execution],
+            "line": take(known.of_slice, execution),
             "module": index.names_of(module),
             "function": index.names_of(frame_of(trace)[rows]),
-            "op": index.names_of(np.append(index.op_around, NONE)[parent[rows]]),
+            "op": index.names_of(take(index.op_around, parent[rows])),
             "annotation": index.names_of(np.where(in_line, NONE, annotation)),
         }
     )
@@ -351,5 +352,5 @@ def _in_modules(trace: Trace, rows: Rows) -> bool:
     """Whether modules called most of these ops."""
     inside = region_around(trace, "module")[rows] >= 0
     frames = links.itself_or_ancestor(trace.index.parent, module_frames(trace))
-    inside |= np.append(frames, NONE)[frame_of(trace)[rows]] >= 0
+    inside |= take(frames, frame_of(trace)[rows]) >= 0
     return bool(2 * np.count_nonzero(inside) > len(rows))

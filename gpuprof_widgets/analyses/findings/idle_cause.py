@@ -61,9 +61,7 @@ def idle_cause(record: Record, device: int) -> IdleCause:
     """Return the main cause; a launch to an idle GPU takes until its work begins there."""
     table = breakdown(record)
     idle = table[(table["device"] == device) & (table["state"] == IDLE)]
-    times = {
-        str(name): int(time) for name, time in zip(idle["class"], idle["time_ns"], strict=True)
-    }
+    times: dict[str, int] = idle.set_index("class")["time_ns"].to_dict()
     on_the_way = intervals.length(_on_the_way(record, device))
     times[QUEUED] -= on_the_way
     times[LAUNCHING] += on_the_way

@@ -102,8 +102,10 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     table = waits(record)
     table = table[table["kind"] == "dataloader"]
     waited, run = int(table["dur_ns"].sum()), run_ns(record)
-    on_gpu = len(record.trace.index.gpu) > 0
-    cost = _idle_ns(record, table) if on_gpu else waited
+    index, on_gpu = record.trace.index, len(record.trace.index.gpu) > 0
+    loading = intervals.union(table["start_ns"], table["start_ns"] + table["dur_ns"])
+    busy = intervals.union(index.ts[index.gpu], index.end[index.gpu])
+    cost = intervals.length(intervals.difference(loading, busy)) if on_gpu else waited
     share = share_of(cost, run)
     if share < dataloader_share or not cost:
         return []
@@ -129,9 +131,8 @@ def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Findin
     for queue in queues[queues["average"].notna()].head(1).to_dict("records"):
         text += f" {code(queue['name'])} held {queue['average']:.3g} items on average."
     if on_gpu:
-        index = record.trace.index
         name = "The GPU" if len(np.unique(index.device[index.gpu])) == 1 else "The GPUs"
-        idle_share = format_share(share_of(cost, intervals.length(_times(table))))
+        idle_share = format_share(share_of(cost, intervals.length(loading)))
         text += f" {name} had nothing to do for {idle_share} of that time ({format_ns(cost)})."
     title = f"The loop waits for {loader}{f', mostly in {function}' if function else ''}"
     place = place_in(table, longest)
@@ -236,18 +237,6 @@ def _first_batches_ns(waited: pd.DataFrame) -> int:
             starting -= 1
             spent += int(dur)
     return spent
-
-
-def _idle_ns(record: Record, loading: pd.DataFrame) -> int:
-    """Return how long no GPU had anything to do during these waits."""
-    index, waits = record.trace.index, _times(loading)
-    busy = intervals.union(index.ts[index.gpu], index.end[index.gpu])
-    return intervals.length(waits) - intervals.length(intervals.intersection(waits, busy))
-
-
-def _times(loading: pd.DataFrame) -> intervals.Intervals:
-    """Return when at least one of these waits went on."""
-    return intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
 
 
 def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
@@ -32,6 +31,7 @@ from gpuprof_widgets.analyses.tensor_cores import (
     unaligned,
 )
 from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (
@@ -125,7 +125,7 @@ def gpu_ops(record: Record, *, gpu_op_share: float = GPU_OP_SHARE) -> list[Findi
     ]
     text += f". Next: {' and '.join(named)}." if named else "."
     gpu = record.trace.index.gpu  # where the op's calls are long is elsewhere
-    where = place_of(record.trace, gpu[_launched_by(record.trace, str(top["name"]), gpu)])
+    where = place_of(record.trace, gpu[called_by(record.trace, str(top["name"]), gpu)])
     title = f"{code(top['name'])} causes the most GPU work{' after communication' if more else ''}"
     remedy = _remedy(record, top["name"])
     return [Finding(text, cost, share, remedy=remedy, title=title, **where)]
@@ -137,16 +137,15 @@ def more_communication(record: Record, op: str, op_ns: int) -> float:
     0 where that is no more than the time of the op.
     """
     rows, kinds = gpu_kinds(record.trace)
-    others = (kinds == COMMUNICATION) & ~_launched_by(record.trace, op, rows)
+    others = (kinds == COMMUNICATION) & ~called_by(record.trace, op, rows)
     dur = record.trace.index.dur[rows]
     others_ns = int(dur[others].sum())
     return others_ns / int(dur.sum()) if others_ns > op_ns else 0.0
 
 
-def _launched_by(trace: Trace, op: str, rows: Rows) -> Mask:
+def called_by(trace: Trace, op: str, rows: Rows) -> Mask:
     """Whether calls of this op launched each of these slices."""
-    called = np.append(trace.index.named(frozenset({op})), False)
-    return np.asarray(called[trace.index.column("op")[rows]], bool)
+    return take(trace.index.named(frozenset({op})), trace.index.column("op")[rows], False)
 
 
 def _remedy(record: Record, name: str) -> str:
@@ -180,7 +179,7 @@ def _remedy(record: Record, name: str) -> str:
 def _kernels(trace: Trace, op: str) -> pd.DataFrame:
     """Return the op's kernels, copies and memsets, longest first: ``name``, ``kind``, ``share``."""
     rows, kinds = gpu_kinds(trace)
-    of_op = _launched_by(trace, op, rows)
+    of_op = called_by(trace, op, rows)
     rows = rows[of_op]
     dur = trace.index.dur[rows]
     columns = {"name": trace.index.texts_of(rows), "kind": kinds[of_op], "share": dur / dur.sum()}

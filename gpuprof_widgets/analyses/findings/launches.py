@@ -36,7 +36,6 @@ from gpuprof_widgets.analyses.host_states import LAUNCHING
 from gpuprof_widgets.analyses.launches import launch_times, launched_by
 from gpuprof_widgets.analyses.owners import graph_launches, is_mostly_replayed
 from gpuprof_widgets.analyses.waits import is_synchronising
-from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Rows
 from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.trace.model import Record, Trace
@@ -205,7 +204,7 @@ def launch_bound(
 
 def _finding(record: Record, device: int, time_ns: int, share: float) -> Finding:
     trace = record.trace
-    waited = intervals.difference(segments_of(record, device, LAUNCHING), cold_spans(record))
+    waited = difference(segments_of(record, device, LAUNCHING), cold_spans(record))
     longest = longest_call(record, *waited)
     rows = trace.index.gpu
     gaps = gaps_between(trace, rows[trace.index.device[rows] == device])

@@ -17,9 +17,9 @@ from gpuprof_widgets.analyses.findings.finding import (
     code,
     function_name,
     listed,
+    place_of,
     run_ns,
     share_of,
-    slice_range,
     statement,
 )
 from gpuprof_widgets.analyses.findings.model import advice_on_step
@@ -159,7 +159,7 @@ def _of_it(
 ) -> str:
     """Say what much of the line's time was: a function, a backward pass, one run, ops or waits."""
     if beside:
-        mostly = f" (mostly {code(_known(callee[0]))})" if callee else ""
+        mostly = f" (mostly {code(known_names(callee[0])[0])})" if callee else ""
         share = f"{beside.known}{format_share(beside.ns / top['self_ns'])}"
         part = f"{share} of it ({format_ns(beside.ns)})"
         where = f", {part} in {code(beside.name)}{mostly}"
@@ -177,12 +177,8 @@ def _of_that(holder: Holder, beside: Holder | None, callee: Callee | None, line_
         return f". {code(beside.name)} took {beside.known}{share} of the line's time"
     if callee:
         share = f"{callee[2]}{format_share(callee[1] / holder.ns)}"
-        return f". {code(_known(callee[0]))} took {share} of that time"
+        return f". {code(known_names(callee[0])[0])} took {share} of that time"
     return ""
-
-
-def _known(function: pd.DataFrame) -> str:
-    return known_names(function)[0]
 
 
 def without_functions_in_line(record: Record, findings: list[Finding]) -> list[Finding]:
@@ -220,7 +216,7 @@ def _told_ns(record: Record, line: Finding, label: str) -> int:
     if label == function.name:
         return function.ns
     callee = main_callee(record, function)
-    if callee is None or code(_known(callee[0])) not in line.text:
+    if callee is None or code(known_names(callee[0])[0]) not in line.text:
         return 0
     return callee[1] if function_labels(callee[0])[0] == label else 0
 
@@ -379,8 +375,7 @@ def _mostly_waits(top: dict[Any, Any]) -> bool:
 def _place(record: Record, top: dict[Any, Any]) -> Place:
     """Return all executions of the line, and the range of the longest."""
     rows = _rows(record, top)
-    start, end = slice_range(record.trace, int(rows[record.trace.index.dur[rows].argmax()]))
-    return Place(start_ns=start, end_ns=end, rows=tuple(rows.tolist()))
+    return {**place_of(record.trace, rows), "rows": tuple(rows.tolist())}
 
 
 def _rows(record: Record, top: dict[Any, Any]) -> Rows:

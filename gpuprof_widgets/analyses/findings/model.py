@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.owners import region_around
 from gpuprof_widgets.analyses.sequences import biased_before_norm
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.arrays import Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import WINDOW
@@ -78,11 +79,10 @@ def was_on(record: Record) -> bool:
 def _checks(trace: Trace) -> tuple[Rows, int]:
     """Return the ops of the NaN checks, and the number of gradients that they checked."""
     parent = trace.index.parent
-    in_engine = np.append(is_engine(trace.slices["name"]), False)[parent]
+    in_engine = take(is_engine(trace.slices["name"]), parent, False)
     telling = np.flatnonzero(in_engine & trace.index.named(UNIQUE_CHECK))
-    checked = np.zeros(len(trace) + 1, bool)
-    checked[parent[telling]] = True
-    return np.flatnonzero(checked[parent] & trace.index.named(CHECKS)), len(telling)
+    checks = np.isin(parent, parent[telling]) & trace.index.named(CHECKS)
+    return np.flatnonzero(checks), len(telling)
 
 
 NOTING_NS = 1_000
@@ -284,7 +284,7 @@ def advice_on_step(record: Record, rows: Rows, *, least_ops: int = 20) -> str:
     if 2 * int(index.dur[steps].sum()) <= int(index.dur[rows].sum()):
         return ""
     within[rows], within[steps] = False, True
-    ops = index.is_op & np.append(within, False)[index.parent]
+    ops = index.is_op & take(within, index.parent, False)
     of_kinds = kinds(record.trace, STEP, steps.astype(np.int32))
     if np.count_nonzero(ops) < least_ops * len(steps) or (ops & index.matching(ON_MANY)).any():
         return ""

@@ -14,6 +14,7 @@ from gpuprof_widgets.analyses.columns import format_share
 from gpuprof_widgets.analyses.critical_path import path_times
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_calls
 from gpuprof_widgets.analyses.findings.finding import Finding, code, share_of
+from gpuprof_widgets.analyses.findings.kernels import called_by
 from gpuprof_widgets.analyses.line_holders import TORCH
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
 from gpuprof_widgets.analyses.op_calls import calling_frame
@@ -22,6 +23,7 @@ from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.arrays import Ints, Rows
 from gpuprof_widgets.trace.gather import CALL_STACK
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.libraries import PACKAGES
 from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
@@ -121,7 +123,7 @@ def _costliest_line(trace: Trace, finding: Finding, cell: CellLines) -> tuple[in
         behind = line_behind(trace)
         executions = np.where(behind >= 0, behind, executions)
         rows = _rows_of_op(trace, finding) if finding.rule in RULES_ON_OPS else rows
-    line = np.append(cell.of_slice, -1)[executions[rows]]
+    line = take(cell.of_slice, executions[rows])
     dur = trace.index.dur[rows]
     costliest = int(np.bincount(line + 1, dur).argmax()) - 1
     if finding.rule not in RULES_ON_OPS:
@@ -147,9 +149,7 @@ def _rows_of_op(trace: Trace, finding: Finding) -> Rows:
         category = index.column("category")
         same = index.name == index.name[row]
         return np.flatnonzero(same & (category == category[row]))
-    called = np.append(index.named(frozenset({costliest_op(trace, finding)})), False)
-    of_the_op = called[index.column("op")[index.gpu]]
-    return np.asarray(index.gpu[of_the_op], np.intp)
+    return index.gpu[called_by(trace, costliest_op(trace, finding), index.gpu)]
 
 
 def _with_functions(record: Record, finding: Finding) -> Finding:
@@ -192,9 +192,9 @@ def _times(record: Record, finding: Finding, rows: Rows) -> Ints:
         return own[rows]
     selected = np.zeros(len(index), bool)
     selected[rows] = True
-    call = np.append(itself_or_ancestor(index.parent, selected), NONE)
-    call[index.gpu] = call[index.launcher[index.gpu]]
-    by_call = np.bincount(call[:-1] + 1, path_times(record), len(index) + 1)[1:]
+    call = itself_or_ancestor(index.parent, selected)
+    call[index.gpu] = take(call, index.launcher[index.gpu])
+    by_call = np.bincount(call + 1, path_times(record), len(index) + 1)[1:]
     return np.asarray(by_call[rows], np.int64)
 
 
@@ -205,9 +205,9 @@ def _shares(trace: Trace, rows: Rows, time: Ints) -> list[tuple[str, float]]:
     ``forward``.
     """
     index = trace.index
-    frame = _frames_to_change(trace)[calling_frame(trace)[rows]]
+    frame = take(_frames_to_change(trace), calling_frame(trace)[rows])
     known = frame >= 0
-    kind = np.append(index.name, NONE)[_module_of(trace)[frame[known]]]
+    kind = take(index.name, _module_of(trace)[frame[known]])
     pairs = np.stack([index.name[frame[known]], kind])
     distinct, function = np.unique(pairs, axis=1, return_inverse=True)
     spent: dict[tuple[str, int, str], int] = {}
@@ -228,11 +228,11 @@ def _shares(trace: Trace, rows: Rows, time: Ints) -> list[tuple[str, float]]:
 
 @remembered
 def _frames_to_change(trace: Trace) -> npt.NDArray[np.int32]:
-    """Return per slice the innermost frame around it outside torch and Python; the last is -1."""
+    """Return per slice the innermost frame around it outside torch and Python; -1: none."""
     index = trace.index
     wanted = np.array([_can_be_changed(function_place(name)[0]) for name in index.names], bool)
     frames = index.on_tracks("python") & wanted[index.name]
-    return np.append(itself_or_ancestor(index.parent, frames), NONE).astype(np.int32)
+    return itself_or_ancestor(index.parent, frames)
 
 
 @remembered
@@ -240,8 +240,8 @@ def _module_of(trace: Trace) -> npt.NDArray[np.int32]:
     """Return per slice the module whose method it may be: no other frame to change is between."""
     index = trace.index
     is_module = index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
-    module = np.append(itself_or_ancestor(index.parent, is_module), NONE)[:-1]
-    caller = _frames_to_change(trace)[index.parent]
+    module = itself_or_ancestor(index.parent, is_module)
+    caller = take(_frames_to_change(trace), index.parent)
     return np.where(module > caller, module, NONE).astype(np.int32)
 
 

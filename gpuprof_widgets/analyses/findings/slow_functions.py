@@ -9,8 +9,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.findings.finding import code, function_name
 from gpuprof_widgets.analyses.line_holders import Holder, selected
 from gpuprof_widgets.analyses.python_calls import calls_modules, function_labels, library_names
-from gpuprof_widgets.trace.arrays import Mask
-from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.pstats import BUILT_IN
 
 SORTS = (
@@ -68,7 +67,11 @@ def advice_on(function: pd.Series) -> str:
 
 
 def advice_in_line(record: Record, holder: Holder, callee: pd.DataFrame | None) -> str:
-    """Return what to do about the function that has much of a line; ``callee``: its main one."""
+    """Return what to do about the function that has much of a line; ``callee``: its main one.
+
+    One that makes tensors in each of many calls may do without, but not one that calls modules, as
+    a step of a training does, nor one that the cell calls itself.
+    """
     if callee is not None and (advice := advice_on(callee.iloc[0])):
         return advice
     calls = record.calls
@@ -76,22 +79,15 @@ def advice_in_line(record: Record, holder: Holder, callee: pd.DataFrame | None) 
         return ""
     if callee is not None and PRODUCTS.search(known_names(callee)[0]):
         return ""
-    return _made_anew(calls, holder.name, selected(calls.functions, holder.function))
-
-
-def _made_anew(calls: Calls, label: str, is_it: Mask) -> str:
-    """Return what to do where a function below others makes tensors in each of many calls.
-
-    Not where it calls modules, as a step of a training does.
-    """
     functions, edges = calls.functions, calls.edges
-    caller, callee = (edges[end].to_numpy() for end in ("caller", "callee"))
+    is_it = selected(functions, holder.function)
+    caller, called = (edges[end].to_numpy() for end in ("caller", "callee"))
     names, counted = functions["name"].astype(str), functions["calls"].to_numpy()[is_it].sum()
-    from_cell = (names == "<module>").to_numpy(bool)[caller[is_it[callee]]].any()
-    calls_on = calls_modules(functions)[callee[is_it[caller]]].any()
+    from_cell = (names == "<module>").to_numpy(bool)[caller[is_it[called]]].any()
+    calls_on = calls_modules(functions)[called[is_it[caller]]].any()
     if counted < AGAIN or from_cell or calls_on:
         return ""
     in_each = is_it[caller] & (edges["calls"].to_numpy() >= counted)
-    made = names.iloc[callee[in_each]].str.extract(MAKES_TENSORS, expand=False).dropna()
+    made = names.iloc[called[in_each]].str.extract(MAKES_TENSORS, expand=False).dropna()
     made_with = " and ".join(code(f"torch.{name}") for name in sorted(set(made))[:2])
-    return MADE_ANEW.format(function=code(label), made_with=made_with) if made_with else ""
+    return MADE_ANEW.format(function=code(holder.name), made_with=made_with) if made_with else ""

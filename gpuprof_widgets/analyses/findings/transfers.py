@@ -44,8 +44,8 @@ from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.streams import could_overlap, streams
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
 
 REMEDIES = {
     THERE_AND_BACK: "Leave the data where it is needed next: do the work of the CPU on the GPU, or "
@@ -67,13 +67,12 @@ def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> l
     Cost: the time of each copy on the GPU, or the CPU's wait for it if that is longer.
     """
     table = copies(record)
-    findings = [_needless(record, table[table["needless"] == why], why) for why in REMEDIES]
+    tables = [(why, table[table["needless"] == why]) for why in REMEDIES]
+    findings = [_needless(record, copied, why) for why, copied in tables if len(copied)]
     return [finding for finding in findings if finding.share >= needless_copies_share]
 
 
 def _needless(record: Record, table: pd.DataFrame, why: str) -> Finding:
-    if not len(table):
-        return Finding("")
     waiting = table["call_ns"].where(table["blocking"].astype(bool), 0) + table["wait_ns"]
     cost = np.maximum(table["dur_ns"].to_numpy(np.int64), waiting.to_numpy(np.int64))
     total, size = int(cost.sum()), format_bytes(int(table["bytes"].sum()))
@@ -186,7 +185,7 @@ def _calls(trace: Trace) -> pd.DataFrame:
     Calls that another op makes for itself, as ops of the backward pass do, do not count.
     """
     makes = trace.index.named(ALWAYS_THE_SAME) & trace.index.on_tracks("cpu")
-    inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
+    inside = take(trace.index.op_around, trace.index.parent) >= 0
     around = line_of(trace)
     rows = np.flatnonzero(makes & ~inside & (around >= 0))
     cell, line = (trace.args.get(key, pd.Series(dtype=object)) for key in ("cell", "line"))
@@ -379,13 +378,11 @@ def _copies_of_the_program(trace: Trace) -> Rows:
     others = index.is_op & index.matching(OF_TORCH) & ~copying
     others |= index.matching(NO_USER)
     copies &= ~in_backward(trace) & (links.nearest_ancestor(index.parent, others) < 0)
-    outermost = np.append(links.outermost(index.parent, copying), NONE)
-    launching = np.zeros(len(trace) + 1, bool)
-    launching[outermost[np.flatnonzero(index.is_launch)]] = True
-    launching[outermost[index.column("op")[index.gpu]]] = True
-    rows = np.unique(outermost[np.flatnonzero(copies)])
-    rows = rows[~launching[rows] & ~index.named(WRITES)[rows]]
-    return _repeated(trace, np.asarray(rows, np.intp), outermost[:-1] < 0)
+    outermost = links.outermost(index.parent, copying)
+    of_work = take(outermost, index.column("op")[index.gpu])
+    rows = np.setdiff1d(outermost[copies], np.append(outermost[index.is_launch], of_work))
+    rows = rows[~index.named(WRITES)[rows]]
+    return _repeated(trace, np.asarray(rows, np.intp), outermost < 0)
 
 
 def _repeated(trace: Trace, rows: Rows, apart: Mask) -> Rows:
@@ -398,7 +395,7 @@ def _repeated(trace: Trace, rows: Rows, apart: Mask) -> Rows:
     computed = np.empty(len(trace), np.int64)
     computed[order] = np.cumsum((index.named(COMPUTING) & apart)[order])
     execution = line_of(trace)[rows]
-    line = np.append(cell_lines(trace).of_slice, NONE)[execution]
+    line = take(cell_lines(trace).of_slice, execution)
     group, _ = group_rows({"line": line, "name": index.name[rows]})
     rounds = pd.DataFrame({"run": execution, "computed": computed[rows]}).groupby(group)
     often = rounds.transform("nunique").max(axis=1) >= ROUNDS

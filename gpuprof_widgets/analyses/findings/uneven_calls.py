@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.regions import UNRECORDED, iterations
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.arrays import Mask, Rows
+from gpuprof_widgets.trace.index import take
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES
 
@@ -213,18 +214,6 @@ class Stalls:
     gaps: pd.DataFrame
     ops: StalledOps
 
-    def in_words(self, trace: Trace, span_ns: int) -> str:
-        """Return the number and time of the gaps, and what stalled in the longest."""
-        took, longest = int(self.gaps["dur_ns"].sum()), int(self.gaps["dur_ns"].iloc[0])
-        name = str(trace.index.names_of(self.ops.row[:1])[0])
-        return (
-            f"{format_count(len(self.gaps), 'gap')} ({format_ns(took)}, "
-            f"{format_share(took / span_ns)} of the time) in which an op on the CPU stalled. In "
-            f"the longest gap ({format_ns(longest)}), {code(name)} took "
-            f"{format_ns(int(trace.index.dur[self.ops.row[0]]))}; its median call takes "
-            f"{format_ns(self.ops.usual_ns[0])}"
-        )
-
 
 def main_stalls(record: Record, gaps: pd.DataFrame) -> Stalls | None:
     """Return the stalls that caused most of a GPU's idle time; None where they did not.
@@ -234,8 +223,8 @@ def main_stalls(record: Record, gaps: pd.DataFrame) -> Stalls | None:
     """
     whole, index = int(gaps["dur_ns"].sum()), record.trace.index
     cpu = gaps["cpu"].to_numpy(np.int64)
-    is_call = np.append(index.in_category(*LAUNCH_CATEGORIES), False)[cpu]
-    launches = np.append(index.matching(LAUNCH), False)[cpu]
+    is_call = take(index.in_category(*LAUNCH_CATEGORIES), cpu, False)
+    launches = take(index.matching(LAUNCH), cpu, False)
     long = gaps[(gaps["dur_ns"] >= LEAST_NS).to_numpy(bool) & (~is_call | launches)]
     if int(long["dur_ns"].sum()) <= MOSTLY * whole:
         return None
@@ -260,9 +249,16 @@ def _stalled_in(trace: Trace, stalled: StalledOps, gap: pd.Series) -> int:
 
 def of_stalls(record: Record, busy: Any, before: str, stalls: Stalls) -> Finding:
     """Return the finding on a GPU (a row of `device_busy`) that waits for stalls."""
-    longest = stalls.gaps.iloc[0]
-    words = stalls.in_words(record.trace, busy.span_ns)
-    text = f"{before} It was idle for {format_ns(busy.idle_ns)}, mostly in {words}."
+    index, longest, took = record.trace.index, stalls.gaps.iloc[0], int(stalls.gaps["dur_ns"].sum())
+    (name,) = index.names_of(stalls.ops.row[:1])
+    text = (
+        f"{before} It was idle for {format_ns(busy.idle_ns)}, mostly in "
+        f"{format_count(len(stalls.gaps), 'gap')} ({format_ns(took)}, "
+        f"{format_share(took / busy.span_ns)} of the time) in which an op on the CPU stalled. In "
+        f"the longest gap ({format_ns(longest['dur_ns'])}), {code(name)} took "
+        f"{format_ns(index.dur[stalls.ops.row[0]])}; its median call takes "
+        f"{format_ns(stalls.ops.usual_ns[0])}."
+    )
     place = longest["start_ns"], longest["end_ns"], spread(np.unique(stalls.ops.row))
     title = f"{gpu_name(busy.device)} is idle, mostly while the CPU stalls"
     return Finding(text, busy.idle_ns, 1 - busy.busy_share, *place, STALLED, title=title)

@@ -418,7 +418,7 @@ def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame
     trace = record.trace
     known, index = cell_lines(trace), trace.index
     keys = zip(known.lines["cell"], known.lines["line"], strict=True)
-    awaits = np.array([*(key in awaiting for key in keys), False])[known.of_slice[known.row]]
+    awaits = np.array([key in awaiting for key in keys], bool)[known.of_slice[known.row]]
     row = np.sort(known.row[known.resumed & awaits])
     ops = rows.op_rows(trace).row
     ops = ops[~trace.index.in_category("user_annotation")[ops]]
