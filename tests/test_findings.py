@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.finding import code, function_name
+from gpuprof_widgets.analyses.findings.recording import PYTHON_FUNCTIONS, SHORT_OPS
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.analyses.python_time import python_time
@@ -30,6 +30,7 @@ from tests.test_finding_attention import CASES as ATTENTION_CASES
 from tests.test_finding_copies import CASES as TENSOR_COPY_CASES
 from tests.test_findings_autograd import CASES as AUTOGRAD_CASES
 from tests.test_findings_blocking import CASES as BLOCKING_CASES
+from tests.test_findings_blocking import through_the_library
 from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
 from tests.test_findings_cpu import CASES as CPU_CASES
 from tests.test_findings_gpu import CASES as GPU_CASES
@@ -654,30 +655,27 @@ def limited(*rows: Row, beyond: list[int], limit: int | None = 10_000) -> Record
     return trace_of(head, *rows, after, lines=known)
 
 
-def test_a_file_that_does_not_say_the_limit_has_its_lines_told_without_it() -> None:
-    short, most = (cell_line(4, "g()", ts=0, dur=ms * MS) for ms in (50, 700))
-    assert only("lines", limited(short, beyond=[4], limit=None)).text == (
-        "Line 3 `for i in range(30000):` took 85 % of the time (850 ms), including that of line 4 "
-        "after its first runs."
-    )
-    assert only("lines", limited(most, beyond=[4], limit=None)).text == (
-        "Line 4 `g()` took at least 70 % of the time (700 ms). It ran more often than is "
-        "recorded. Beyond that, its time counts for line 3 (20 % of the time, 200 ms)."
-    )
-
-
-def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
+@pytest.mark.parametrize(
+    ("limit", "runs", "often"),
+    [(10_000, "10,000 runs", "than 10,000 times"), (None, "runs", "often than is recorded")],
+    ids=["known", "not in the file"],
+)
+def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit(
+    limit: int | None, runs: str, often: str
+) -> None:
     two = [cell_line(4 + i, "g()", ts=50 * i * MS, dur=50 * MS) for i in range(2)]
-    finding = only("lines", limited(*two, beyond=[4, 5]))
+    finding = only("lines", limited(*two, beyond=[4, 5], limit=limit))
     assert finding.text == (
         "Line 3 `for i in range(30000):` took 80 % of the time (800 ms), including that of lines "
-        "4 and 5 after their first 10,000 runs."
+        f"4 and 5 after their first {runs}."
     )
     assert (finding.cost_ns, finding.end_ns) == (800 * MS, 900 * MS)
+    alone = only("lines", limited(two[0], beyond=[4], limit=limit))
+    assert alone.text.endswith(f", including that of line 4 after its first {runs}.")
     most = cell_line(4, "g()", ts=0, dur=700 * MS)
-    finding = only("lines", limited(most, beyond=[4]))
+    finding = only("lines", limited(most, beyond=[4], limit=limit))
     assert finding.text == (
-        "Line 4 `g()` took at least 70 % of the time (700 ms). It ran more than 10,000 times. "
+        f"Line 4 `g()` took at least 70 % of the time (700 ms). It ran more {often}. "
         "Beyond that, its time counts for line 3 (20 % of the time, 200 ms)."
     )
     assert (finding.cost_ns, finding.end_ns) == (700 * MS, 700 * MS)
@@ -807,28 +805,26 @@ def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
 
 
 @pytest.mark.parametrize(
-    ("flops_peak", "bytes_peak", "remedy", "narrower"),
+    ("flops_peak", "bytes_peak", "kind", "remedy", "narrower"),
     [
-        (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth. Fuse", True),
-        (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32. Only less work", True),
-        (1e14, 1.5e13, "It computes at 20 % of the GPU's peak in fp32. Use larger", True),
-        (1e15, 1.0e12, "It mostly moves data, at 120 % of the GPU's memory bandwidth: part", True),
-        (1e17, 3e15, "It reaches less than 0.1 % of the GPU's memory bandwidth. ", False),
-        (1.6e13, 1.5e13, "By its shapes, it would compute at 125 % of the GPU's peak in", False),
+        (1e15, 1.5e12, "float", "It mostly moves data, at 80 % of the GPU's memory bandwidth. Fuse",
+         True),
+        (2.5e13, 1.5e13, "float", "It computes at 80 % of the GPU's peak in fp32. Only less", True),
+        (1e14, 1.5e13, "float", "It computes at 20 % of the GPU's peak in fp32. Use larger", True),
+        (1e15, 1e12, "float", "It mostly moves data, at 120 % of the GPU's memory bandwidth: part",
+         True),
+        (1e17, 3e15, "float", "It reaches less than 0.1 % of the GPU's memory bandwidth. ", False),
+        (1.6e13, 1.5e13, "float", "By its shapes, it would compute at 125 % of the GPU's", False),
+        (1e14, 1.5e13, "signed char", "It computes at 20 % of the GPU's peak in int8. Use", False),
+        (1e14, 1e13, "", "Record shapes (--shapes, record_shapes=True) to see how", False),
     ],
-)
+)  # fmt: skip
 def test_the_costliest_op_is_held_against_the_roof(
-    flops_peak: float, bytes_peak: float, remedy: str, narrower: bool
+    flops_peak: float, bytes_peak: float, kind: str, remedy: str, narrower: bool
 ) -> None:
-    said = only("gpu_ops", roofed(flops_peak, bytes_peak)).remedy
+    said = only("gpu_ops", roofed(flops_peak, bytes_peak, kind=kind)).remedy
     assert said.startswith(remedy)
     assert ("16 bits" in said) == narrower
-
-
-def test_formats_of_eight_bits_are_not_to_be_widened() -> None:
-    said = only("gpu_ops", roofed(1e14, 1.5e13, kind="signed char")).remedy
-    assert said.startswith("It computes at 20 % of the GPU's peak in int8. Use larger batches")
-    assert "16 bits" not in said
 
 
 def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
@@ -841,11 +837,6 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
     )  # fmt: skip
     said = only("gpu_ops", record).remedy
     assert said.startswith("For 80 % of its time (1 call in fp32), it computes at 20 % of the GPU")
-
-
-def test_without_shapes_no_roof_is_known() -> None:
-    finding = only("gpu_ops", roofed(1e14, 1e13, kind=""))
-    assert finding.remedy.startswith("Record shapes (--shapes, record_shapes=True) to see how")
 
 
 def test_of_many_kernels_alike_none_is_named() -> None:
@@ -927,22 +918,12 @@ def test_no_loop_is_looked_for_in_what_is_built_in(name: str, remedy: str) -> No
 
 def starting_workers(*also: tuple[str | None, str, int, int]) -> Calls:
     """Calls of a run that starts workers by forking, 9 ms, and these."""
-    calls = calls_of(
-        (None, "train", 1, 5 * MS),
-        ("train", "__init__", 1, MS),
-        ("__init__", "start", 2, MS),
-        ("start", "_launch", 2, MS),
-        ("_launch", FORK, 2, 9 * MS),
-        *also,
-    )
-    files = {
-        "__init__": "/x/torch/utils/data/dataloader.py",
-        "start": "/x/multiprocessing/process.py",
-        "_launch": "/x/multiprocessing/popen_fork.py",
-    }
-    functions = calls.functions
-    named = [files.get(*one) for one in zip(functions["name"], functions["file"], strict=True)]
-    return Calls(functions.assign(file=pd.Series(named, dtype=object)), calls.edges)
+    return through_the_library(
+        (None, "train", 1, 5 * MS), ("train", "__init__", 1, MS), ("__init__", "start", 2, MS),
+        ("start", "_launch", 2, MS), ("_launch", FORK, 2, 9 * MS), *also,
+        __init__="/x/torch/utils/data/dataloader.py", start="/x/multiprocessing/process.py",
+        _launch="/x/multiprocessing/popen_fork.py",
+    )  # fmt: skip
 
 
 FORK = "<built-in method posix.fork>"
@@ -1203,27 +1184,22 @@ def test_cprofile_s_own_time_is_told_where_it_is_a_fifth(calls: int, wall: int, 
     assert says in remedy
 
 
-def test_overhead_is_said_in_events_and_calls() -> None:
-    noted = {"events": 1200, "calls": 1, "estimate_ns": 4 * MS}
-    record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
-    assert only("overhead", record).text.startswith(
-        "Recording 1,200 events and 1 Python call took about 4.00 ms (40 % of the run's 10.0 ms)."
-    )
-
-
 @pytest.mark.parametrize(
-    ("noted", "says"),
+    ("noted", "counted", "says"),
     [
-        ({"calls": 2001, "call_cost_ns": 1000.0}, "Python functions, and what waits for them, "),
-        ({"frames": 2001, "frame_cost_ns": 1000.0}, "Python functions, and what waits for them, "),
-        ({"calls": 2000, "call_cost_ns": 1000.0}, "Short ops "),
-        ({"calls": 9_999_999}, "Short ops "),  # of an older version, without costs
+        ({"calls": 2001, "call_cost_ns": 1000.0}, "2,001 Python calls", PYTHON_FUNCTIONS),
+        ({"frames": 2001, "frame_cost_ns": 1000.0}, "2,001 frames", PYTHON_FUNCTIONS),
+        ({"calls": 2000, "call_cost_ns": 1000.0}, "2,000 Python calls", SHORT_OPS),
+        ({"calls": 1}, "1 Python call", SHORT_OPS),  # of an older version, without costs
     ],
 )
-def test_what_is_recorded_most_looks_longer(noted: dict[str, Any], says: str) -> None:
+def test_what_is_recorded_most_looks_longer(noted: dict[str, Any], counted: str, says: str) -> None:
     noted = {"events": 7, "estimate_ns": 4 * MS, **noted}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
-    assert only("overhead", record).text.endswith(f" {says}look longer here than they are.")
+    assert only("overhead", record).text == (
+        f"Recording 7 events and {counted} took about 4.00 ms (40 % of the run's 10.0 ms). "
+        f"{says} look longer here than they are."
+    )
 
 
 def test_gpu_events_without_launch_are_counted() -> None:
@@ -1382,15 +1358,12 @@ def test_one_off_costs_are_listed() -> None:
     )
 
 
-def test_a_loop_that_is_counted_from_a_later_step_on_has_no_first_one() -> None:
+def test_a_first_step_that_was_not_counted_or_was_recorded_is_no_cost_of_the_warm_up() -> None:
     record = bounded(("warmup", 5_000_000), ("warmup", 1_000_000), ("recorded", 1_000_000))
     assert len(FINDINGS["one_off"](record)) == 1
     for row in record.metadata["steps"]["iterations"]:
         row["step"] += 1
     assert FINDINGS["one_off"](record) == []
-
-
-def test_a_first_step_that_was_recorded_is_no_cost_of_the_warm_up() -> None:
     assert FINDINGS["one_off"](bounded(("recorded", 900), ("recorded", 100))) == []
 
 
@@ -1432,13 +1405,6 @@ def test_what_cprofile_counted_did_run() -> None:
     assert only("expected", record).text == "`checkpoint` did not run in what was recorded."
 
 
-def test_without_python_functions_a_missing_name_may_be_one() -> None:
-    assert only("expected", expecting("checkpoint")).text == (
-        "`checkpoint` did not run in what was recorded, as far as is known: Python functions "
-        "were not recorded."
-    )
-
-
 def test_a_guard_in_the_source_says_how_often_it_runs() -> None:
     steps = {"iterations": [{"step": n, "kind": "recorded", "dur_ns": 9} for n in range(8)]}
     guards = {"checkpoint": {"every": 1500, "line": 12}}
@@ -1448,16 +1414,13 @@ def test_a_guard_in_the_source_says_how_often_it_runs() -> None:
     )
 
 
-def test_a_wait_in_the_backward_pass_is_shown_with_its_forward_op() -> None:
+def test_a_wait_in_the_backward_pass_is_shown_with_its_forward_op_and_told_once() -> None:
     finding = only("backward", backward_waiting(120))
+    assert FINDINGS["synchronising"](backward_waiting(120)) == []
     assert (finding.cost_ns, finding.share) == (120, 0.12)
     assert (finding.start_ns, finding.end_ns) == (200, 500)
     named = backward_waiting(120).trace.slices["name"].iloc[list(finding.rows)].tolist()
     assert named == ["autograd::engine::evaluate_function: GatherBackward0", "aten::gather"]
-
-
-def test_a_wait_in_the_backward_pass_is_told_once() -> None:
-    assert FINDINGS["synchronising"](backward_waiting(120)) == []
 
 
 def test_the_line_to_look_at_is_that_of_the_forward_op() -> None:
@@ -1667,11 +1630,8 @@ def test_a_gpu_whose_reserved_memory_lies_idle_is_told() -> None:
     assert FINDINGS["memory_room"](full(400, used=281)) == []
 
 
-def test_what_is_made_twice_is_not_yet_a_loop() -> None:
+def test_what_is_made_twice_or_on_one_line_is_not_yet_a_loop() -> None:
     assert FINDINGS["made_anew"](making(took=500, calls=2)) == []
-
-
-def test_several_tensors_of_one_execution_are_no_loop() -> None:
     makes = [op("aten::zeros", ts=100 * number, dur=90) for number in range(3)]
     once = trace_of(cell_line(3, "a, b, c = zeros(1), zeros(2), zeros(3)", ts=0, dur=400), *makes)
     assert FINDINGS["made_anew"](once) == []
@@ -1688,11 +1648,6 @@ def test_what_an_op_of_the_backward_pass_makes_is_no_users_tensor() -> None:
         )
     ]
     assert FINDINGS["made_anew"](trace_of(*rows, op("end", ts=990, dur=10))) == []
-
-
-def test_a_remedy_names_the_line_to_look_at() -> None:
-    (finding,) = [one for one in findings(making(took=24)) if one.rule == "made_anew"]
-    assert finding.remedy.endswith(" Look at line 3: `y = zeros(9)`.")
 
 
 @pytest.mark.parametrize(

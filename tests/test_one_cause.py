@@ -57,14 +57,6 @@ def test_parts_stand_below_the_whole_even_where_another_finding_costs_more() -> 
     assert any(after)
 
 
-def test_a_busy_gpu_has_no_parts() -> None:
-    """What is left of its idle time is for launches, but has no finding of its own."""
-    record = trace_of(*launching(60, gpu=STEP - MS // 4))
-    told = findings(record, short_kernels_cost_share=0.0, critical_path_share=0.0)
-    assert any("is busy nearly all the time" in finding.title for finding in told)
-    assert not any(finding.part_of for finding in told)
-
-
 def test_of_several_gpus_the_one_at_work_has_the_parts() -> None:
     """In a window in which the other has no work."""
     rows = launching(60, gpu=1000, calls=2)
@@ -203,14 +195,10 @@ def broadcasting(
 def test_broadcasts_of_buffers_are_told_with_their_copies() -> None:
     record = trace_of(*broadcasting(4))
     (finding,) = broadcast_buffers(record)
-    assert finding.text == (
-        "`DistributedDataParallel` sent the model's buffers from rank 0 to all ranks before 4 "
-        "forward passes, with 20 copies of single tensors. This took 32.0 ms of the CPU's time. "
-        "Without it, the run would be at most 32.0 ms (40 %) shorter."
-    )
+    assert "before 4 forward passes, with 20 copies of single tensors" in finding.text
+    assert finding.cost_ns == 32 * MS
     assert (finding.start_ns, finding.end_ns) == (0, 8 * MS)
     assert len(finding.rows) == 32
-    assert "broadcast_buffers=False" in finding.remedy
 
 
 @pytest.mark.parametrize(

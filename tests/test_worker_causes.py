@@ -47,10 +47,9 @@ def waits_of(*rows: Row, calls: dict[str, Calls] | None = None) -> Record:
 def calls_in(*edges: tuple[str | None, str, int]) -> Calls:
     """Calls of (caller, callee, self ns on its behalf); "lib." ones are of an installed package."""
     calls = calls_of(*((caller, callee, 1, ns) for caller, callee, ns in edges))
-    name = calls.functions["name"]
-    file = calls.functions["file"].where(name.str.startswith("<"), "me.py")
-    file = file.mask(name.str.contains("lib.", regex=False), "/x/site-packages/lib.py")
-    return Calls(calls.functions.assign(file=file.astype(object)), calls.edges)
+    functions = calls.functions
+    file = functions["file"].mask(functions["name"].str.startswith("lib."), "/x/site-packages/a.py")
+    return Calls(functions.assign(file=file.astype(object), line=1), calls.edges)
 
 
 def test_what_the_workers_did_while_the_loop_waited() -> None:
