@@ -58,12 +58,7 @@ def test_the_time_is_that_of_the_ops_between_the_products() -> None:
     (finding,) = said(record)
     assert finding.cost_ns == 16 * MS
     assert finding.share == 0.08
-    assert finding.text == (
-        "Attention was written out 1 time. The ops between its two products, mostly "
-        "`aten::div`, `aten::dropout` and `aten::masked_fill`, took 16.0 ms (8.0 % of the "
-        "time). Each of these ops reads and writes all scores."
-    )
-    assert "scaled_dot_product_attention" in finding.remedy
+    assert "mostly `aten::div`, `aten::dropout` and `aten::masked_fill`, took" in finding.text
     between = ["aten::div", "aten::masked_fill", "aten::softmax", "aten::dropout"]
     assert names(record, finding) == between
 

@@ -335,6 +335,16 @@ def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:
     assert "after the GPU's last work, `gemm`" in only("device_idle", idle_gpu(950)).text
 
 
+def with_a_gap(*meanwhile: Row) -> Record:
+    """A GPU that is idle from 100 to 800 ns of 1000."""
+    return trace_of(
+        runtime("cudaLaunchKernel", ts=0, dur=1), runtime("cudaLaunchKernel", ts=798, dur=1),
+        kernel("first", ts=2, dur=98, launched_by=0),
+        kernel("second", ts=800, dur=200, launched_by=1),
+        *meanwhile,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("meanwhile", "words"),
     [
@@ -351,26 +361,13 @@ def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_gap_says_what_the_cpu_did(meanwhile: list[object], words: str) -> None:
-    record = trace_of(
-        runtime("cudaLaunchKernel", ts=0, dur=1),
-        runtime("cudaLaunchKernel", ts=798, dur=1),
-        kernel("first", ts=2, dur=98, launched_by=0),
-        kernel("second", ts=800, dur=200, launched_by=1),
-        *meanwhile,  # type: ignore[arg-type]
-    )
-    text = only("device_idle", record).text
+def test_a_gap_says_what_the_cpu_did(meanwhile: list[Row], words: str) -> None:
+    text = only("device_idle", with_a_gap(*meanwhile)).text
     assert text.endswith(f"lies between `first` and `second`. {words}.")
 
 
 def test_a_gpu_that_mostly_waits_for_the_loader_says_which_of_that_it_counts() -> None:
-    record = trace_of(
-        runtime("cudaLaunchKernel", ts=0, dur=1),
-        runtime("cudaLaunchKernel", ts=798, dur=1),
-        kernel("first", ts=2, dur=98, launched_by=0),
-        kernel("second", ts=800, dur=200, launched_by=1),
-        annotation(LOADING, ts=105, dur=690),
-    )
+    record = with_a_gap(annotation(LOADING, ts=105, dur=690))
     found = only("device_idle", record)
     assert found.title == "GPU 0 is idle, also besides waiting for the DataLoader"
     assert "(690 ns, 69 % of the time; the finding on the DataLoader counts that)" in found.text
@@ -1264,11 +1261,12 @@ def test_names_are_short_enough_to_read(name: str, short: str) -> None:
 
 def test_findings_of_real_traces_are_sane(shared_record: Record) -> None:
     span, rows = shared_record.trace.span_ns, len(shared_record.trace)
+    devices = max(shared_record.trace.tracks["device"].nunique(), 1)
     said = findings(shared_record)
     assert said
     assert [problem for each in said for problem in title_problems([each])] == []
     for finding in said:
-        assert 0 <= finding.cost_ns <= span * max(_devices(shared_record), 1)
+        assert 0 <= finding.cost_ns <= span * devices
         assert 0 <= finding.share <= 1
         assert finding.text.endswith(".")
         assert finding.text.count("`") % 2 == 0
@@ -1276,10 +1274,6 @@ def test_findings_of_real_traces_are_sane(shared_record: Record) -> None:
         if finding.start_ns is not None and finding.end_ns is not None:
             assert 0 <= finding.start_ns < finding.end_ns <= span
         assert dataclasses.replace(finding) == finding
-
-
-def _devices(record: Record) -> int:
-    return int(record.trace.tracks["device"].nunique())
 
 
 VARIES = "It is not known how much profiling slows a step, because step times vary too much: "
@@ -1648,15 +1642,6 @@ def test_what_an_op_of_the_backward_pass_makes_is_no_users_tensor() -> None:
         )
     ]
     assert FINDINGS["made_anew"](trace_of(*rows, op("end", ts=990, dur=10))) == []
-
-
-@pytest.mark.parametrize(
-    "function",
-    ["<method 'acquire' of '_thread.lock' objects>", "<built-in method select.select>"],
-)
-def test_a_function_that_waits_for_another_thread_is_not_blamed(function: str) -> None:
-    calls = calls_of((None, function, 1, 900 * MS), (None, "step", 1, 100 * MS))
-    assert "(step)`" in only("python_time", trace_of(calls=calls)).text
 
 
 def test_a_hostile_name_of_an_op_keeps_its_kernels() -> None:

@@ -11,11 +11,10 @@ import torch
 from torch import nn
 from torch.profiler import _pattern_matcher
 
-from gpuprof_widgets.analyses.findings import FINDINGS, Finding
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops, zeroing_ops
 from gpuprof_widgets.analyses.sequences import biased_before_norm
 from gpuprof_widgets.trace.model import Record
-from tests.test_findings_work import recorded
+from tests.test_findings_work import recorded, said
 from tests.traces import Row, annotation, kernel, module, op, runtime, trace_of
 
 pytestmark = pytest.mark.slow
@@ -65,10 +64,6 @@ CASES = {
     "bias_before_norm": (convolved(bias=True), convolved(bias=False)),
 }
 """Per rule a trace that fires it and one just below."""
-
-
-def said(rule: str, record: Record, **limits: float) -> list[Finding]:
-    return FINDINGS[rule](record, **limits)
 
 
 class TestZeroedGradients:

@@ -120,7 +120,7 @@ def test_odd_sizes_cost_no_more_than_the_run_waits_for() -> None:
 
 
 class TestTensorCoresIdle:
-    def test_numbers_and_remedy(self) -> None:
+    def test_place(self) -> None:
         (finding,) = said("tensor_cores_idle", idle_cores(500))
         assert (finding.start_ns, finding.end_ns, len(finding.rows)) == (20, 520, 1)
 
@@ -146,10 +146,6 @@ class TestTensorCoresIdle:
         assert said("tensor_cores_idle", idle_cores(500, shapes=([8, 8], [8, 8])))[0].cost_ns == 250
 
     def test_what_the_run_does_not_wait_for_costs_nothing(self) -> None:
-        (waited_for,) = said("tensor_cores_idle", idle_cores(500))
-        assert waited_for.text.endswith(
-            "With tensor cores, the run would be at most 250 ns (25 %) shorter."
-        )
         assert said("tensor_cores_idle", hidden_cores(500)) == []
 
     def test_16_bits_that_missed_them_are_not_told_to_use_16_bits(self) -> None:
@@ -163,7 +159,6 @@ class TestFp32Matmul:
         record = trace_of(*rows, devices=[A100])
         assert len(said("fp32_matmul", record)) == 1
         assert said("tensor_cores_idle", record) == []
-        assert "torch.set_float32_matmul_precision" in said("fp32_matmul", record)[0].remedy
 
     def test_no_more_is_promised_than_the_run_waits_for(self) -> None:
         """A product that the GPU does long before its next work, and one right before it."""

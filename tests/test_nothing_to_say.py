@@ -187,32 +187,20 @@ def record(request: pytest.FixtureRequest, tmp_path: Path) -> Profile:
     return Profile(made.trace, made.calls, made.metadata, made.calls_of_workers)
 
 
-def test_every_empty_table_of_a_profile_says_why(record: Profile) -> None:
+def test_every_empty_table_says_why(record: Profile) -> None:
+    subjects: list[tuple[object, type, dict[str, tuple[Keywords, ...]]]] = [
+        (record, Analysed, OPTIONS),
+        (Comparison(record, record), Comparison, COMPARED),
+        (run_of(record), RankProfiles, OF_RANKS),
+        (run_of(record, record), RankProfiles, OF_RANKS),
+    ]
     silent = [
-        way
-        for way, table in tables_of(record, Analysed, OPTIONS)
+        f"{kind.__name__}.{way}"
+        for subject, kind, options in subjects
+        for way, table in tables_of(subject, kind, options)
         if not len(table) and not why_empty(table)
     ]
     assert silent == []
-
-
-def test_every_empty_table_of_a_comparison_says_why(record: Profile) -> None:
-    silent = [
-        way
-        for way, table in tables_of(Comparison(record, record), Comparison, COMPARED)
-        if not len(table) and not why_empty(table)
-    ]
-    assert silent == []
-
-
-def test_every_empty_table_of_ranks_says_why(record: Profile) -> None:
-    for ranks in (run_of(record), run_of(record, record)):
-        silent = [
-            way
-            for way, table in tables_of(ranks, RankProfiles, OF_RANKS)
-            if not len(table) and not why_empty(table)
-        ]
-        assert silent == []
 
 
 def has(*categories: str) -> Callable[[Record], bool]:
