@@ -210,13 +210,8 @@ def test_a_comparison_names_what_changed_and_redacted_lines_by_number() -> None:
         "The op `aten::mm` changed most in CPU self time",
         "The line `f(x)` changed most in wall self time",
     ]
-    found = Comparison(redacted(a), redacted(b)).findings()
-    assert [each.title for each in found][1:] == [
-        "Lines are matched by their number",
-        "The time in `CPU ops` changed most",
-        "The op `aten::mm` changed most in CPU self time",
-        "The line `2 of Cell [3]` changed most in wall self time",
-    ]
+    *_, by_number = Comparison(redacted(a), redacted(b)).findings()
+    assert by_number.title == "The line `2 of Cell [3]` changed most in wall self time"
 
 
 def test_the_line_of_a_finding_is_that_which_its_remedy_names() -> None:

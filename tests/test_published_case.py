@@ -15,7 +15,6 @@ import torch
 
 from gpuprof_widgets.analyses.backward import backward_ops
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
 from tests.published_case import (
@@ -88,21 +87,6 @@ def test_the_finding_names_module_op_and_line(on_cpu: Record) -> None:
     longest = engine.loc[engine["dur"].idxmax()]
     assert (finding.start_ns, finding.end_ns) == (longest["ts"], longest["ts"] + longest["dur"])
     assert longest.name in finding.rows
-
-
-def test_the_backward_op_is_attributed_to_forward_op_module_and_line(on_cpu: Record) -> None:
-    row = backward_ops(on_cpu).set_index("name").loc["GatherBackward0"]
-    assert (row["forward"], row["module"], row["line"]) == (
-        "aten::gather",
-        "patch_drop",
-        FORWARD_LINE,
-    )
-    assert row["calls"] == 2
-    chain = owners(on_cpu, int(row["row"]))
-    roles = list(zip(chain["role"], chain["name"], strict=True))
-    assert ("forward", "aten::gather") in roles
-    assert ("module", "patch_drop") in roles
-    assert ("line", f"{FORWARD_LINE}: loss = criterion(model(images), labels)") in roles
 
 
 def test_indexing_instead_has_no_such_finding() -> None:
