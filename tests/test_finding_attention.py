@@ -49,10 +49,6 @@ def attention_of(took: int) -> Record:
 CASES = {"written_out_attention": (attention_of(5 * MS), attention_of(5 * MS - 1))}
 
 
-def names(record: Record, finding: Finding) -> list[str]:
-    return [str(name) for name in record.trace.slices["name"].iloc[list(finding.rows)]]
-
-
 def test_the_time_is_that_of_the_ops_between_the_products() -> None:
     record = trace_of(*calls(("aten::linear",), *WRITTEN_OUT, ("aten::linear",)), END)
     (finding,) = said(record)
@@ -60,7 +56,7 @@ def test_the_time_is_that_of_the_ops_between_the_products() -> None:
     assert finding.share == 0.08
     assert "mostly `aten::div`, `aten::dropout` and `aten::masked_fill`, took" in finding.text
     between = ["aten::div", "aten::masked_fill", "aten::softmax", "aten::dropout"]
-    assert names(record, finding) == between
+    assert record.trace.slices["name"].iloc[list(finding.rows)].tolist() == between
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
+from tests.test_findings_work import said
 from tests.traces import (
     Row,
     annotation,
@@ -30,10 +31,6 @@ pytestmark = pytest.mark.slow
 MS = 1_000_000
 END = op("aten::mm", ts=99 * MS, dur=MS)
 """So that the run takes 100 ms."""
-
-
-def said(rule: str, record: Record, **limits: float) -> list[Finding]:
-    return FINDINGS[rule](record, **limits)
 
 
 def clone(ts: int, dur: int, name: str = "aten::clone") -> list[Row]:

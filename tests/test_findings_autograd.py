@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.backward import backward_ops, recomputed
-from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from tests import cells
+from tests.test_findings_work import said
 from tests.traces import Row, annotation, backward_op, cell_line, kernel, op, trace_of
 
 pytestmark = pytest.mark.slow
@@ -84,10 +85,6 @@ def recorded(body: str) -> Record:
     outcome, record = cells.recorded(body, names)
     assert not outcome.error
     return record
-
-
-def said(rule: str, record: Record, **limits: float) -> list[Finding]:
-    return FINDINGS[rule](record, **limits)
 
 
 def anew(took: int) -> Record:

@@ -138,9 +138,6 @@ def test_the_user_s_code_is_known_by_its_file(file: str, is_own: bool) -> None:
     assert is_user_code(pd.DataFrame({"file": [file], "name": ["f"]})).tolist() == [is_own]
 
 
-# --- whose wait it is --------------------------------------------------------------------------
-
-
 def through_the_library(*edges: tuple[str | None, str, int, int], **files: str) -> Calls:
     """Calls of functions in these files."""
     calls = calls_of(*edges)
@@ -280,9 +277,6 @@ def test_waits_of_a_dataloader_and_of_the_event_loop_have_findings_of_their_own(
         assert len(blocked(trace_of(calls=calls)).table) == 0
 
 
-# --- on which line -----------------------------------------------------------------------------
-
-
 def with_lines(*others: Row, builtin: str = SLEEP) -> Record:
     """A cell whose line 4 is open for 100 of 200 ms, and that waited for 90 ms."""
     calls = calls_of((None, "<module>", 1, 10 * MS), ("<module>", builtin, 1, 90 * MS))
@@ -343,8 +337,6 @@ def test_the_costliest_line_is_not_told_of_as_well() -> None:
     rules = [one.rule for one in findings(with_lines(cell_line(5, "y", ts=100 * MS, dur=20 * MS)))]
     assert ("blocking_calls" in rules, "lines" in rules) == (True, False)
 
-
-# --- recorded ----------------------------------------------------------------------------------
 
 SOURCE = """
 import subprocess, sys, time

@@ -185,12 +185,8 @@ SIZES: dict[str, tuple[str, Any, Any, bool]] = {
     "columns": ("aten::mm", ([8, 16], [16, 25]), None, True),
     "inner": ("aten::bmm", ([2, 8, 17], [2, 17, 24]), None, True),
     "behind a bias": ("aten::addmm", ([24], [8, 17], [17, 24]), None, True),
-    "columns of a transposed one": (
-        "aten::mm",
-        ([8, 16], [16, 25]),
-        [[16, 1], [1, 16]],
-        True,  # the result's rows
-    ),
+    # Of these, it is the result's rows.
+    "columns of a transposed one": ("aten::mm", ([8, 16], [16, 25]), [[16, 1], [1, 16]], True),
     "rows": ("aten::mm", ([9, 16], [16, 24]), [[16, 1], [24, 1]], False),
     "rows of a transposed one": ("aten::mm", ([9, 16], [16, 24]), [[1, 9], [24, 1]], True),
 }

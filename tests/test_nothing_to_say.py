@@ -42,28 +42,14 @@ def _of_cprofile(folder: Path) -> Record:
     return Profile.load(folder / "run.prof")
 
 
-def _recorded(folder: Path) -> Profile:
-    with gpuprof_widgets.profile(quiet=True, shapes=True) as run:
-        x = torch.ones(8, 8, requires_grad=True)
-        (x @ x).sum().backward()
-    return run
+def _train() -> None:
+    x = torch.ones(8, 8, requires_grad=True)
+    (x @ x).sum().backward()
 
 
-def _without_cprofile(folder: Path) -> Record:
-    with gpuprof_widgets.profile(quiet=True, python="off") as run:
-        torch.ones(8).sum()
-    return run
-
-
-def _sampled(folder: Path) -> Record:
-    with gpuprof_widgets.profile(quiet=True, python="sampled") as run:
-        torch.ones(8).sum()
-    return run
-
-
-def _of_nothing(folder: Path) -> Record:
-    with gpuprof_widgets.profile(quiet=True) as run:
-        pass
+def _recorded(body: Callable[[], object] = _train, **options: Any) -> Profile:
+    with gpuprof_widgets.profile(quiet=True, **options) as run:
+        body()
     return run
 
 
@@ -76,7 +62,7 @@ def _launched(folder: Path) -> Record:
 
 
 def _after_its_end(folder: Path) -> Record:
-    run = _recorded(folder)
+    run = _recorded(shapes=True)
     return run.window(run.trace.end_ns, run.trace.end_ns)
 
 
@@ -115,10 +101,10 @@ RECORDS: dict[str, Made] = {
         dumped(snapshot(training(), history=False), folder)
     ),
     **{name: _of_program(name) for name in of_gpus()},
-    "our own recording": _recorded,
-    "our own without cProfile": _without_cprofile,
-    "our own of samples": _sampled,
-    "our own of nothing": _of_nothing,
+    "our own recording": lambda folder: _recorded(shapes=True),
+    "our own without cProfile": lambda folder: _recorded(python="off"),
+    "our own of samples": lambda folder: _recorded(python="sampled"),
+    "our own of nothing": lambda folder: _recorded(lambda: None),
     "a range after its end": _after_its_end,
 }
 """Records of all kinds that lack something, by what they are."""

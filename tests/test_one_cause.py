@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.findings.communication import broadcast_buffers
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
+from tests.test_findings_gpu import said
 from tests.traces import Row, Shared, annotation, copy, kernel, op, runtime, trace_of
 
 pytestmark = pytest.mark.slow
@@ -29,10 +30,6 @@ def launching(steps: int, *, gpu: int, calls: int = 1) -> list[Row]:
             launched = kernel("add", ts=ts + MS // 25, dur=gpu, launched_by=len(rows) - 1)
             rows.append(launched)
     return rows
-
-
-def said(record: Record) -> dict[str, Finding]:
-    return {finding.rule: finding for finding in findings(record)}
 
 
 def test_what_the_cpu_does_to_launch_is_part_of_why_the_gpu_is_idle() -> None:
@@ -120,7 +117,7 @@ def test_what_bounds_a_run_on_the_gpu_is_no_part() -> None:
         rows.append(runtime("cudaLaunchKernel", ts=start, dur=MS // 25))
         began = 601 * MS + number * 300 * MS
         rows.append(kernel(f"conv{number}", ts=began, dur=300 * MS, launched_by=len(rows) - 1))
-    told = {finding.rule: finding for finding in findings(trace_of(*rows))}
+    told = said(trace_of(*rows))
     assert told["short_kernels"].part_of == "device_idle"
     assert told["critical_path"].cost_ns < told["device_idle"].cost_ns
     assert not told["critical_path"].part_of
@@ -128,7 +125,7 @@ def test_what_bounds_a_run_on_the_gpu_is_no_part() -> None:
 
 def test_after_its_last_work_a_gpu_waits_for_no_launches() -> None:
     rows = [*launching(10, gpu=1000), op("aten::mul", ts=100 * MS, dur=400 * MS)]
-    told = {finding.rule: finding for finding in findings(trace_of(*rows))}
+    told = said(trace_of(*rows))
     assert told["critical_path"].cost_ns < told["device_idle"].cost_ns
     assert not told["critical_path"].part_of
 

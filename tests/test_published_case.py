@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.backward import backward_ops
-from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
 from tests.published_case import (
@@ -64,20 +64,10 @@ def profiled(names: dict[str, Any]) -> Record:
     return made
 
 
-@pytest.fixture(scope="module")
-def on_cpu() -> Record:
-    torch.use_deterministic_algorithms(True)
-    return profiled(training("cpu"))
-
-
-def of_gather(record: Record) -> Finding:
-    found = [one for one in findings(record) if "`GatherBackward0`" in one.text]
-    (finding,) = [one for one in found if one.rule == "backward"]
-    return finding
-
-
-def test_the_finding_names_module_op_and_line(on_cpu: Record) -> None:
-    slices, finding = on_cpu.trace.slices, of_gather(on_cpu)
+def test_the_finding_names_module_op_and_line() -> None:
+    made = profiled(training("cpu"))
+    slices, of_backward = made.trace.slices, [x for x in findings(made) if x.rule == "backward"]
+    (finding,) = [one for one in of_backward if "`GatherBackward0`" in one.text]
     expected = f"`GatherBackward0` of `patch_drop` (forward `aten::gather`, line {FORWARD_LINE})"
     assert finding.text.startswith(expected)
     assert "Use indexing instead" in finding.remedy
