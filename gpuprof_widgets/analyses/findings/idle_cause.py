@@ -61,7 +61,7 @@ def idle_cause(record: Record, device: int) -> IdleCause:
     """Return the main cause; a launch to an idle GPU takes until its work begins there."""
     table = breakdown(record)
     idle = table[(table["device"] == device) & (table["state"] == IDLE)]
-    times: dict[str, int] = idle.set_index("class")["time_ns"].to_dict()
+    times: dict[str, int] = dict(zip(idle["class"], idle["time_ns"].tolist(), strict=True))
     on_the_way = intervals.length(_on_the_way(record, device))
     times[QUEUED] -= on_the_way
     times[LAUNCHING] += on_the_way
