@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pickle
 import sys
@@ -89,6 +90,12 @@ def test_it_is_the_same_function_before_while_and_after(module: ModuleType) -> N
     assert [one.__code__ for one in functions] == codes
     assert all(mine.__code__ is theirs for mine, theirs in zip(functions, codes, strict=True))
     assert pickle.loads(pickle.dumps(module.step)) is module.step
+
+
+def test_a_function_that_the_collector_no_longer_lists_is_as_before(module: ModuleType) -> None:
+    code = module.step.__code__
+    record_of(lambda: (module.step(1), gc.freeze()))
+    assert module.step.__code__ is code
 
 
 def test_static_and_wrapped_functions_can_be_marked(module: ModuleType) -> None:

@@ -142,6 +142,7 @@ class CodeSwap:
         # By the id of the changed code: codes are slow to hash, and equal if their content is.
         self._plain: dict[int, tuple[CodeType, CodeType, LineMarks | None]] = {}
         self._files: set[str] = set()
+        self._functions: list[FunctionType] = []
         self._references: list[tuple[int, int]] = []
         self.compiled: dict[str, None] = {}
         """Names of the functions whose plain code a compiler has read, in order."""
@@ -169,6 +170,7 @@ class CodeSwap:
         """Add a function's changed code, and give it to the function."""
         self.add(marked, function.__code__, marks)
         function.__code__ = marked
+        self._functions.append(function)
         self._references = []
 
     def marks_of(self, code: CodeType) -> LineMarks | None:
@@ -186,11 +188,13 @@ class CodeSwap:
                     setattr(*_replaced.pop())
         if self._count_references() == self._references:
             return  # no function has it: searching all objects takes tens of milliseconds
-        for candidate in gc.get_objects():
+        # The collector does not list objects that gc.freeze() has put apart.
+        for candidate in (*self._functions, *gc.get_objects()):
             if type(candidate) is FunctionType and candidate.__code__.co_filename in self._files:
                 plain = self.plain_of(candidate.__code__)
                 if plain is not None:
                     candidate.__code__ = plain
+        self._functions.clear()
 
     def _count_references(self) -> list[tuple[int, int]]:
         """Return the reference counts of functions' codes; those of comprehensions do not stay."""
