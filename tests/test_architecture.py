@@ -257,14 +257,14 @@ def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
 
 
 ROOMS = {
-    "findings": (7838, 4500),
-    "analyses": (16457, 14500),
-    "trace": (13043, 12500),
-    "capture": (10725, 8500),
-    "views": (5894, 5000),
-    "front doors": (6987, 6500),
+    "findings": (7699, 4500),
+    "analyses": (16062, 14500),
+    "trace": (12822, 12500),
+    "capture": (10339, 8500),
+    "views": (5714, 5000),
+    "front doors": (6944, 6500),
     "page": (15184, 13000),
-    "tests": (68533, 42000),
+    "tests": (67237, 42000),
     "docs": (49953, 45000),
 }
 """The most lines that a room may have (of the docs: words), and what it is to have in the end.
