@@ -258,13 +258,13 @@ def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
 
 ROOMS = {
     "findings": (7699, 4500),
-    "analyses": (16062, 14500),
-    "trace": (12822, 12500),
-    "capture": (10339, 8500),
+    "analyses": (16063, 14500),
+    "trace": (12835, 12500),
+    "capture": (10364, 8500),
     "views": (5714, 5000),
     "front doors": (6944, 6500),
     "page": (15184, 13000),
-    "tests": (67237, 42000),
+    "tests": (67353, 42000),
     "docs": (49953, 45000),
 }
 """The most lines that a room may have (of the docs: words), and what it is to have in the end.

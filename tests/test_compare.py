@@ -24,7 +24,7 @@ from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.views.comparison import titles
+from gpuprof_widgets.views import comparison as page
 from tests.records import records
 from tests.traces import (
     Row,
@@ -446,7 +446,7 @@ def test_the_region_of_the_run_is_one_thing() -> None:
 def test_each_run_keeps_its_own_name_in_titles() -> None:
     comparison = Comparison(cell_run(3), cell_run(4))
     assert repr(comparison) == "<Comparison of 'Cell [3]' and 'Cell [4]' per run>"
-    assert titles(comparison._runs) == ("A · Cell [3]", "B · Cell [4]")
+    assert [row.title for row in page._rows(comparison._runs)] == ["A · Cell [3]", "B · Cell [4]"]
 
 
 def test_functions_of_cells_that_ran_again_are_the_same() -> None:

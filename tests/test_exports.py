@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.call_tree import SOURCES, call_tree
 from gpuprof_widgets.exceptions import OptionError, RecordingError
-from gpuprof_widgets.exports import WRITERS, Writer, export
+from gpuprof_widgets.exports import STACKS, WRITERS, Writer, export
 from gpuprof_widgets.profiles import Profile, load
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.writers.tables import without_marks
@@ -33,6 +33,10 @@ Capsys = pytest.CaptureFixture[str]
 @pytest.fixture
 def profile() -> Profile:
     return a_profile()
+
+
+def test_stacks_of_every_call_tree_can_be_exported() -> None:
+    assert [*STACKS] == [*SOURCES]
 
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)

@@ -56,8 +56,9 @@ def test_a_gpu_that_waits_for_a_few_long_calls_waits_for_stalls() -> None:
         [2_000] * 10,  # all of them are long
         [20] * 200,  # none is
         [*[20] * 400, 1_500],  # one, but most idle time lies elsewhere
+        [20, 20, 9_000, 20],  # too few to know what is usual
     ],
-    ids=["all", "none", "little"],
+    ids=["all", "none", "little", "few"],
 )
 def test_no_stall_is_told_of(durations: list[int]) -> None:
     finding = idle(launching(*durations))

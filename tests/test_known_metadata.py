@@ -80,6 +80,12 @@ def test_what_is_of_another_type_is_left_out_and_told(key: str, tmp_path: Path) 
     assert key == "notes" or key not in found
 
 
+def test_what_another_version_adds_to_a_known_entry_is_kept(tmp_path: Path) -> None:
+    overhead = {"events": 5, "estimate_ns": 4_000, "source": "measured"}
+    saved = save(odd_record(overhead=overhead), tmp_path / "run.gpuprof")
+    assert load(saved).metadata["overhead"] == overhead
+
+
 def test_half_a_character_is_no_text() -> None:
     record = with_usable_metadata(odd_record(wall_ns="\ud800"))
     assert "broken Unicode" in record.metadata["notes"][0]

@@ -213,10 +213,12 @@ def test_what_ran_beyond_the_limit_makes_its_line_and_the_one_around_incomplete(
         cell_line(3, "for y in x:", ts=10, dur=20),
         cell_line(4, "g(y)", ts=12, dur=8),
         cell_line(5, "h()", ts=70, dur=8),
+        kernel("gemm", ts=99, dur=12),
         lines={"limit": 10_000, "cells": [source]},
     )
     complete = lines(record).set_index("line")["complete"]
     assert complete.to_dict() == {1: True, 2: False, 3: False, 4: False, 5: True}
+    assert not lines(window(record, 101, 109))["cpu_self_ns"].any()  # no line ran then
 
 
 @st.composite

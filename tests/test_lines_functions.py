@@ -6,6 +6,7 @@ import gc
 import importlib
 import pickle
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -96,6 +97,19 @@ def test_a_function_that_the_collector_no_longer_lists_is_as_before(module: Modu
     code = module.step.__code__
     record_of(lambda: (module.step(1), gc.freeze()))
     assert module.step.__code__ is code
+
+
+def test_a_function_that_the_code_deletes_is_gone(module: ModuleType) -> None:
+    known = weakref.ref(module.step)
+    kept = []
+
+    def delete() -> None:
+        del module.step
+        gc.collect()
+        kept.append(known())
+
+    record_of(delete)
+    assert kept == [None]
 
 
 def test_static_and_wrapped_functions_can_be_marked(module: ModuleType) -> None:

@@ -188,6 +188,12 @@ def test_a_loop_without_ops_is_left_as_it_is_where_nothing_else_tells(warmup: in
     assert record.metadata["steps"]["place"] == "line 8"
 
 
+def test_a_loop_over_a_models_parameters_is_none_of_steps() -> None:
+    body = "for p in net.parameters():\n    p.data.add_(0)\nfor i in range(50):\n    x = net(x)\ni"
+    outcome, record = bounded(body, names() | {"x": torch.ones(1, 4)}, warmup=0)
+    assert (outcome.result, record.metadata["steps"]["place"]) == ("3", "line 7")
+
+
 def test_a_cell_of_loops_without_ops_runs_whole_and_says_so() -> None:
     outcome, record = bounded("n = 0\nfor i in range(50):\n    for j in range(9): n += 1\nn")
     assert outcome.result == "450"
@@ -403,8 +409,16 @@ def test_a_trainer_that_starts_its_loader_anew_neither_fails_nor_spins_nor_is_re
     assert "could not be ended and ran on, unrecorded" in note
 
 
+class LikeAnyOther(torch.optim.SGD):
+    """An optimizer that is equal to all others and has no hash, as some data classes."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, torch.optim.Optimizer)
+
+
 def test_without_a_loader_the_optimizers_steps_are_counted() -> None:
     given = hidden()
+    given["opt"] = LikeAnyOther(given["net"].parameters(), lr=0.0)
     outcome, record = bounded("without_loader(net, opt, ran)", given)
     assert outcome.result == "59"
     assert steps(record) == [2, 3, 4, 5]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.pstats import calls_of_stats, dump_pstats, load_calls, stats_of_calls
 from gpuprof_widgets.trace.readers import load
 from tests.records import assert_same_calls
@@ -84,3 +85,10 @@ def test_real_files_are_read_whole(name: str, shared: Shared) -> None:
         sum(entry[2] for entry in stats.values()) * 1e9, abs=len(stats)
     )
     assert_same_calls(load_calls(dump_pstats(calls), path), calls)
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cut.prof"
+    path.write_bytes(marshal.dumps(STATS)[:-9])
+    with pytest.raises(TraceError, match=r"cut\.prof: starts as a file of cProfile"):
+        load(path)

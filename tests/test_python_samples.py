@@ -917,15 +917,55 @@ def test_a_number_that_the_program_uses_is_left_to_it() -> None:
     assert done.record.metadata["python_samples"]["by_signal"] is False
 
 
-def test_a_handler_that_the_cell_sets_stays() -> None:
+def test_a_handler_that_the_cell_sets_stays_and_gets_no_more_of_our_signals() -> None:
     done = run(f"""{BUSY}
 import signal
-def mine(number, frame): pass
+came = []
+def mine(number, frame): came.append(number)
 signal.signal({NUMBER}, mine)
-spin(0.01)
+spin(0.2)
 """)
     assert signal.getsignal(NUMBER) is done.names["mine"]
+    assert len(done.names["came"]) <= 1  # which was on its way
     signal.signal(NUMBER, signal.SIG_DFL)
+
+
+class Interrupted(dict[tuple[int, ...], int]):
+    """Stacks by which a Ctrl-C comes while a signal's handler looks up the third."""
+
+    def setdefault(self, stack: tuple[int, ...], number: int = 0) -> int:
+        if number == 2:
+            raise KeyboardInterrupt
+        return super().setdefault(stack, number)
+
+
+def test_samples_go_on_where_an_error_ended_a_handler_early() -> None:
+    stacks = Stacks()
+    stacks.number = Interrupted()
+    timer = TimerSampler(stacks)
+    threads = ThreadSampler(stacks, timer)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        threading.Event().wait(60)
+    seen = len(timer.samples.numbers)
+    threads.start()
+    ended = time.monotonic() + 60
+    while len(timer.samples.numbers) == seen and time.monotonic() < ended:
+        pass
+    threads.stop()
+    timer.stop()
+    assert len(timer.samples.numbers) > seen
+
+
+def test_a_call_that_lets_no_signal_in_is_interrupted_once() -> None:
+    """C code that begins a wait anew after each signal would never end."""
+    timer = TimerSampler(Stacks())
+    timer.start()
+    sent: list[int] = []
+    timer._send = sent.append  # type: ignore[method-assign]
+    timer.keep_going(time.perf_counter_ns() + 10**9)
+    timer.stop()
+    assert sent == []
 
 
 BLOCKED = f"""
@@ -987,6 +1027,20 @@ stroll()
     table = frames(record)
     ended = (table["ts"] + table["dur"]).groupby(table["function"]).max()
     assert ended["grind"] - ended["join"] <= 2 * done.slack_ns  # not to the end of the run
+
+
+def test_threads_one_after_another_have_tracks_of_their_own() -> None:
+    """The system gives the number of a thread that has ended to the next one."""
+    done = run(f"""{AT_WORK}
+import threading
+for _ in range(3):
+    thread = threading.Thread(target=grind)
+    thread.start()
+    thread.join()
+    time.sleep(0.05)
+del thread
+""")
+    assert len(lanes_with(done.record, "grind")) == 3
 
 
 def test_a_thread_that_runs_ops_has_its_frames_beside_these() -> None:

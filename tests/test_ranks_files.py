@@ -17,7 +17,6 @@ from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
 from gpuprof_widgets.many_ranks.files import Part, job, trace_files
-from gpuprof_widgets.many_ranks.reading import light
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.report import REPORT_TYPE
 from tests.displays import displayed, with_lines_at_once
@@ -279,7 +278,8 @@ class TestPage:
         run = gpuprof_widgets.ranks(folder)
         waits = run.collectives(per_rank=True).query("rank == 0")
         record = run[0]
-        drawn = light(record, waits, -record.trace.epoch_ns).trace.slices
+        file, *_ = trace_files(folder)
+        drawn = reading.read_light(file, waits, -record.trace.epoch_ns).trace.slices
         assert drawn["name"].tolist() == [
             "rank 1 awaited",
             "ncclDevKernel_Generic",
@@ -298,7 +298,9 @@ class TestPage:
             collective(0, 1),
             computing(2, 3),
         )
-        drawn = light(record, pd.DataFrame(columns=["row", "start_ns", "wait_ns", "last_rank"]))
+        monkeypatch.setattr(reading, "load", lambda _: record)
+        waits = pd.DataFrame(columns=["row", "start_ns", "wait_ns", "last_rank"])
+        drawn = reading.read_light(Path(), waits, 0)
         assert sorted(drawn.trace.slices["name"]) == ["aten::add", "gemm", "ncclDevKernel_Generic"]
         assert drawn.trace.slices["dur"].max() == 5
 

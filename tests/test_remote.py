@@ -65,6 +65,8 @@ class Handler(SimpleHTTPRequestHandler):
             self._answer(b"<!DOCTYPE html><p>Log in", kind="text/html")
         elif name == "packed.json":
             self._answer(gzip.compress(JSON), encoding="gzip")
+        elif name == "half_packed.json":
+            self._answer(gzip.compress(b"no trace" * 99)[:20], encoding="gzip")
         elif name in MOVED:
             self.send_response(302)
             self.send_header("Location", MOVED[name])
@@ -332,6 +334,7 @@ class TestErrors:
             ("run/", "this is a directory, and none of the 0 files"),
             ("empty.json", "the file is empty"),
             ("half.json.gz", "the gzip data ends at byte 20"),
+            ("half_packed.json", "the gzip data ends at byte 20"),
             ("moved.json", "the server answered with the error 500"),
         ],
     )
@@ -590,3 +593,11 @@ class TestCommands:
         assert gpuprof(capsys, "view", url, "-o", page).code == 0
         assert "gemm" in page.read_text()
         assert gpuprof(capsys, "convert", url, tmp_path / "copy.gpuprof").code == 0
+
+    def test_the_input_is_not_overwritten(self, tmp_path: Path, capsys: Capsys) -> None:
+        file = small_trace(tmp_path)
+        before = file.read_bytes()
+        called = gpuprof(capsys, "convert", f"file://{file}", file)
+        assert called.code == 1
+        assert "this is the input" in called.err
+        assert file.read_bytes() == before

@@ -169,8 +169,9 @@ def _kind_of(name: str) -> tuple[str, str, str]:
     """Return direction, source and target memory of a copy by its name."""
     if not (match := KIND.fullmatch(name)):
         return "", "", ""
-    source, _, target = (match["memory"] or "").lower().partition(" -> ")
-    return match["direction"], source if target else "", target
+    memory = (match["memory"] or "").lower().split(" -> ")
+    source, target = memory if len(memory) == 2 else ("", "")
+    return match["direction"], source, target
 
 
 def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:

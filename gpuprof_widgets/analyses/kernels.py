@@ -244,9 +244,9 @@ def _blocks(grid: Any) -> float:
 
 
 def _properties_by_id(record: Record) -> dict[Any, dict[str, Any]]:
-    """Return what Kineto wrote of each GPU, by its index."""
+    """Return what Kineto wrote of each GPU, by its index; of two with one index the first."""
     listed = record.metadata.get("deviceProperties") or []
-    return {gpu.get("id"): gpu for gpu in listed if isinstance(gpu, dict)}
+    return {gpu.get("id"): gpu for gpu in reversed(listed) if isinstance(gpu, dict)}
 
 
 def _not_negative(values: Floats) -> Floats:

@@ -215,7 +215,7 @@ def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]
         return beyond
     keys: list[Line] = _keys(known.lines).tolist()
     line = known.of_slice[known.row]
-    is_beyond = np.array([key in beyond for key in keys])[line]
+    is_beyond = np.array([key in beyond for key in keys], bool)[line]
     parent, _ = links.nest(*_times(record.trace, known.row))
     inner = np.flatnonzero(is_beyond)
     around = links.nearest_ancestor(parent, ~is_beyond)[inner]

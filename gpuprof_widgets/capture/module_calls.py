@@ -111,7 +111,7 @@ class ModuleCalls:
             self._patch(trace, "_export", self._without_marks)
         elif (export := sys.modules.get("torch.export")) is not None:
             self._patch(export, "export", self._without_marks)
-        if "torch._dynamo" not in sys.modules:
+        if sys.modules.get("torch._dynamo") is None:
             self._patch(torch, "compile", self._loading_dynamo)
         else:
             self._follow_dynamo()

@@ -358,20 +358,16 @@ class DelayedStacks:
 
         Of the functions that were called there, these are the last instructions.
         """
-
-        def opname() -> str:
-            return dis.opname[self._codes[stack[0]].co_code[stack[1]]]
-
         stack, nodes = self.stack_of[number], self._nodes_of[number]
         calls = [(nodes[0], stack)]
-        if opname() == "RESUME":  # it was about to be called
+        if self._opname(stack) == "RESUME":  # it was about to be called
             stack, nodes, calls = stack[2:], nodes[1:], []
         if not stack:
             return []
         (code, at), callers = stack[:2], stack[2:]
         before = max((one for one in self._offsets[nodes[1], code] if one < at), default=None)
         start = at if before is None else before
-        if opname() == "JUMP_BACKWARD":
+        if self._opname(stack) == "JUMP_BACKWARD":
             found = dis.get_instructions(self._codes[code])
             target = next(int(one.argval) for one in found if one.offset == at)
             start = max(before or 0, target)
@@ -383,3 +379,6 @@ class DelayedStacks:
                 last = max(self._offsets[node, called])
                 stretches.append((call, called, range(last, len(self._codes[called].co_code), 2)))
         return stretches
+
+    def _opname(self, stack: Stack) -> str:
+        return dis.opname[self._codes[stack[0]].co_code[stack[1]]] if stack else ""

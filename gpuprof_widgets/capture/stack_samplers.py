@@ -41,8 +41,7 @@ _LONGEST_STOP_S = 5.0
 _LOOP_HANDLES_SIGNALS = "each signal wakes an event loop that handles signals"
 """It does so by a byte in a pipe, which would fill up while the loop is busy."""
 _GAPS = 4_096
-_REPEATED_NS = 50_000_000
-"""A signal comes again after so long if an error, such as Ctrl-C's, ended its handler early."""
+_LONG_AGO_NS = 50_000_000
 _REST_NS = 4_000
 """A stack is read again after so long for each of its numbers, 30 times what reading takes.
 
@@ -105,11 +104,14 @@ class TimerSampler:
         """Why signals cannot sample; "" where they do."""
         self._stacks = stacks
         self._timer: ctypes.c_void_p | None = None
+        self._times = _Times()  # when the next signal comes; 0 s while one is handled
+        self._awaited = 0
         self._process = 0
 
     def _why_not(self) -> str:
         """Return what keeps signals from sampling; "" if nothing does."""
-        if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "timer_create"):
+        is_as_laid_out = sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8  # `_Time`
+        if not is_as_laid_out or not hasattr(ctypes.CDLL(None), "timer_create"):
             return "signals can sample only on Linux"
         if threading.current_thread() is not threading.main_thread():
             return "signals can sample only Python's main thread"
@@ -128,17 +130,33 @@ class TimerSampler:
             return
         number, timer = _number(), ctypes.c_void_p()
         event = _Event(None, number, _TO_THREAD, threading.get_native_id())
-        library = ctypes.CDLL(None)
-        if library.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
+        create = ctypes.CDLL(None).timer_create
+        if create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
             self.lost = "the system gave no timer"
             return
         self._timer, self._process = timer, os.getpid()
         planned = perf_counter_ns() + INTERVAL_NS
-        times = _Times(_Time(0, _REPEATED_NS), _Time(*divmod(planned, _NANOSECONDS)))
-        self.handler = _handler(self, self._stacks, planned, timer, times)
+        self.handler = _handler(self, self._stacks, planned, timer, self._times)
         _signal.signal(number, self.handler)
         _signal.siginterrupt(number, False)  # most calls of the system go on by themselves
-        library.timer_settime(timer, _ABSOLUTE, ctypes.byref(times), None)
+        self._send(planned)
+
+    def keep_going(self, now: int) -> None:
+        """Send a signal if none is awaited for long: an error, as of Ctrl-C, ended a handler early.
+
+        One that comes late is no reason: it waits for the end of a long call, which each further
+        signal might interrupt. May be called in any thread, until `stop`.
+        """
+        if self._times.first.seconds:
+            self._awaited = now
+        is_late = now - self._awaited > _LONG_AGO_NS and self._timer is not None and not self.lost
+        if is_late and _signal.getsignal(_number()) is self.handler:
+            self._send(now)
+
+    def _send(self, at: int) -> None:
+        self._times.first = _Time(*divmod(at, _NANOSECONDS))
+        times = ctypes.byref(self._times)
+        ctypes.CDLL(None).timer_settime(self._timer, _ABSOLUTE, times, None)
 
     def stop(self) -> None:
         """Stop; may be called twice. A forked process has no timer."""
@@ -167,13 +185,12 @@ def _handler(
 
     def sample_stack(number: int, frame: FrameType | None) -> None:
         nonlocal planned
+        first.seconds = 0  # until the next is set, unless an error ends this early
         began, first_moment = now(), planned
         wakes = wake(-1)
         if wakes != -1:
             wake(wakes)
             sampler.lost = _LOOP_HANDLES_SIGNALS
-            first.seconds = first.nanoseconds = 0  # no more signals
-            set_time(timer, _ABSOLUTE, times_at, None)
             return
         stack: list[int] = []
         while frame is not None:
@@ -206,8 +223,8 @@ class ThreadSampler:
 
     Of the timer's, ``of_main`` has the times at which it let another thread run, mostly in ops,
     each with the number of its stack: they tell where ops are called, not for how long. The sampler
-    also hides the timer's handler from dynamo as soon as that is imported. ``error`` is what ended
-    it early.
+    also keeps the timer going, and hides its handler from dynamo as soon as that is imported.
+    ``error`` is what ended it early.
     """
 
     def __init__(self, stacks: Stacks, timer: TimerSampler) -> None:
@@ -254,6 +271,7 @@ class ThreadSampler:
                         samples.add(now, self._number(frame))
                 del frame  # which would keep the user's variables alive
                 rest = _REST_NS * self._walked
+                self._timer.keep_going(now)
                 self._hide_from_dynamo()
         except Exception as error:
             self.error = error

@@ -96,6 +96,18 @@ class _Worker(TypedDict):
     items_in_calls: Int
 
 
+class _Overhead(TypedDict, total=False):
+    estimate_ns: Number | None
+    events: Number | None
+    calls: Number | None
+    frames: Number | None
+    modules: Number | None
+    lines: Number | None
+    allocations: Number | None
+    call_cost_ns: Number | None
+    frame_cost_ns: Number | None
+
+
 class _Held(TypedDict):
     device: str
     address: Int
@@ -203,7 +215,7 @@ TYPES: dict[str, Any] = {
     "profiler_spans": list[_Span],
     "wall_ns": Number | None,
     "own_torch_profiler": bool,
-    "overhead": dict[str, Number | None] | None,
+    "overhead": _Overhead | None,
     "options": _Options | None,
     "steps": _Steps | None,
     "guards": dict[str, _Guard] | None,

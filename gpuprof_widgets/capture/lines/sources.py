@@ -23,6 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.code import Embedded, code_pairs, codes_in, functions_in
@@ -142,7 +143,7 @@ class CodeSwap:
         # By the id of the changed code: codes are slow to hash, and equal if their content is.
         self._plain: dict[int, tuple[CodeType, CodeType, LineMarks | None]] = {}
         self._files: set[str] = set()
-        self._functions: list[FunctionType] = []
+        self._functions: WeakSet[FunctionType] = WeakSet()
         self._references: list[tuple[int, int]] = []
         self.compiled: dict[str, None] = {}
         """Names of the functions whose plain code a compiler has read, in order."""
@@ -170,7 +171,7 @@ class CodeSwap:
         """Add a function's changed code, and give it to the function."""
         self.add(marked, function.__code__, marks)
         function.__code__ = marked
-        self._functions.append(function)
+        self._functions.add(function)
         self._references = []
 
     def marks_of(self, code: CodeType) -> LineMarks | None:
@@ -194,7 +195,6 @@ class CodeSwap:
                 plain = self.plain_of(candidate.__code__)
                 if plain is not None:
                     candidate.__code__ = plain
-        self._functions.clear()
 
     def _count_references(self) -> list[tuple[int, int]]:
         """Return the reference counts of functions' codes; those of comprehensions do not stay."""

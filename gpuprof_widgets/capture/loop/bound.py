@@ -22,8 +22,6 @@ from itertools import zip_longest
 from types import GeneratorType
 from typing import Any
 
-from torch.nn import Module
-
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
 from gpuprof_widgets.capture.code import FUNCTIONS, Embedded
 from gpuprof_widgets.capture.lines.rewrite import inner_blocks
@@ -46,6 +44,12 @@ _EXPLICIT = (
     "recorded, and --steps bounded no loop"
 )
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
+_OVER_MODEL = frozenset(
+    f"Module.{start}{kind}"
+    for kind in ("parameters", "children", "modules", "buffers")
+    for start in ("", "named_")
+)
+"""Generators that go through the parts of a model."""
 
 
 def loop_bound(options: Options) -> Rewrite | None:
@@ -420,7 +424,7 @@ class LoopRun:
         kinds = type(source).__mro__
         self.over_model = any(kind.__module__.startswith("torch.nn.modules") for kind in kinds)
         if isinstance(source, GeneratorType):  # such as `model.parameters()`
-            self.over_model = source.gi_code.co_filename == Module.parameters.__code__.co_filename
+            self.over_model = source.__qualname__ in _OVER_MODEL
         self.has_no_more = False
         """It asked for an item, or its condition, when there was none left."""
         self._bound = bound

@@ -117,10 +117,10 @@ class StepLoop:
             self._steps, self._not_drained, self._costs = [], [], []
             self.left_out.clear()
             self._prepared = None
-        position = self._skipped + len(self._steps)
         if self._ending is None:
             self._end_step()
             self._paused = None
+            position = self._skipped + len(self._steps)
             if position < self._schedule.total:
                 if position != self._prepared:  # else a step began there and was taken back
                     self._prepare(position)

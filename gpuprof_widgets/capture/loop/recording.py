@@ -119,7 +119,8 @@ class UnseenLoop:
         self._ended = False
         self._loaders: dict[int, _Loader] = {}  # by id of the sampler, which they keep alive
         self._last: _Loader | None = None  # of the last batch
-        self._steps_since: Counter[Any] = Counter()  # since the last batch, by optimizer
+        self._steps_since: Counter[int] = Counter()  # since the last batch, by id of the optimizer
+        self._optimizers: dict[int, Any] = {}  # by id, kept alive so that no other gets the id
 
     def start(self) -> None:
         """Hook into every DataLoader and every optimizer."""
@@ -138,13 +139,15 @@ class UnseenLoop:
         """Return how the loop ended, if one was counted here."""
         if not self._ended:
             return []
-        became = "could not be ended and ran on, unrecorded; to end it"
         if self._can_end:
-            became = (
-                "was ended; later loops, such as the next epoch, run to their end and are not "
-                "recorded; to end them as well"
-            )
-        return [f"the loop over {self._counted} {became}, {_BY_HAND}"]
+            return [
+                f"the loop over {self._counted} was ended; later loops, such as the next epoch, "
+                f"run to their end and are not recorded; to end them as well, {_BY_HAND}"
+            ]
+        return [
+            f"the loop over {self._counted} could not be ended and ran on, unrecorded; to end it, "
+            f"{_BY_HAND}"
+        ]
 
     def _goes_on(self, iterator: Any) -> bool:
         """Return, before a batch is fetched, whether there shall be another one."""
@@ -179,10 +182,11 @@ class UnseenLoop:
         if torch.compiler.is_compiling() or not self._bound.is_here:
             return  # a compiler reads hooks as well, and shall see nothing else of this one
         self._bound.made_step()
-        self._steps_since[optimizer] += 1
+        self._steps_since[id(optimizer)] += 1
+        self._optimizers[id(optimizer)] = optimizer
         if self._last is not None:
             self._last.trains = True
-        number = self._steps_since[optimizer]
+        number = self._steps_since[id(optimizer)]
         if self._may_take and (self._last is None or number > 1):  # steps without batches between
             self._take(optimizer, "optimizer's steps", ends=False, before=number)
         if self._loop is not None and optimizer is self._source and not self._ended:

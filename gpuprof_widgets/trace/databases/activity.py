@@ -38,8 +38,9 @@ Values = Ints | Texts
 GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
 LAUNCH_COLUMNS = (*GEOMETRY, *SHARED_MEMORY, "registersPerThread")
+"""Columns of kernels that both profilers call alike."""
 COPY_COLUMNS = ("bytes", "copyKind", "srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
-"""Columns of kernels and copies that both profilers call alike."""
+"""The same of copies."""
 
 _MEMORY = "Pageable,Pinned,Device,Array,Managed,Device Static,Managed Static"
 MEMORY_KINDS = tuple(_MEMORY.split(","))
