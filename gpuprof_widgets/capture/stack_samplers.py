@@ -154,6 +154,7 @@ class TimerSampler:
             self._send(now)
 
     def _send(self, at: int) -> None:
+        self._awaited = at
         self._times.first = _Time(*divmod(at, _NANOSECONDS))
         times = ctypes.byref(self._times)
         ctypes.CDLL(None).timer_settime(self._timer, _ABSOLUTE, times, None)

@@ -206,7 +206,7 @@ class LoopBound:
             self.announce(f"the loop of {run.site.place} ({run.site.text})")
         if self._loop.next_step() or self._released_idle_loop(run):
             return True
-        self._over = True
+        self._over, self._loop = True, None  # which would keep its recorder alive
         for enclosing in self.running[: self.running.index(run) + 1]:
             enclosing.ended = True
         return False
@@ -258,6 +258,7 @@ class LoopBound:
             loop.pause(exhausted=run.has_no_more)
         if self.running or loop.waits_for_cycle:
             return
+        self._loop = None
         loop.close()
         if loop.goes_on or loop.has_all:
             self._over = True
